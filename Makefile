@@ -4,16 +4,17 @@
 SHELL := /bin/bash
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 JOB ?= manifests/samples/packing.yaml
+RANKS ?= $(shell nproc)
 PROFILE ?= dist
 TAG ?= dev
 
 help: ## Show the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
 
-run: ## Run the sample packing (JOB=FILE for another) on this machine, without a cluster
+run: ## Run the sample packing on this machine, without a cluster (JOB=FILE RANKS=N)
 	@tests/setup run
 	cargo build --workspace --bins
-	$(TARGET)/debug/kubectl-dem run --local $(JOB)
+	$(TARGET)/debug/kubectl-dem run --local --ranks $(RANKS) $(JOB)
 
 test-fast: ## Format, lints, unit and local MPI tests: minutes, no cluster
 	@tests/run fast

@@ -103,8 +103,14 @@ impl ApiServer {
         static SERVER: OnceLock<ApiServer> = OnceLock::new();
         SERVER.get_or_init(|| {
             let started = Self::start(&[]).and_then(|server| {
-                server.kubectl(&["apply", "--server-side", "-f", "-"], &crate::read("crds/demjobs.granular.dev.yaml")?)?;
-                server.kubectl(&["wait", "--for=condition=Established", "--timeout=20s", "crd/demjobs.granular.dev"], "")?;
+                server.kubectl(
+                    &["apply", "--server-side", "-f", "-"],
+                    &crate::read("crds/demjobs.granular.dev.yaml")?,
+                )?;
+                server.kubectl(
+                    &["wait", "--for=condition=Established", "--timeout=20s", "crd/demjobs.granular.dev"],
+                    "",
+                )?;
                 Ok(server)
             });
             match started {
@@ -184,7 +190,8 @@ pub async fn client(kubeconfig: &Path) -> anyhow::Result<Client> {
 /// When it cannot be made.
 pub async fn new_namespace(client: &Client, test: &str) -> anyhow::Result<String> {
     let mut namespace = Namespace::default();
-    namespace.metadata.generate_name = Some(format!("{}-", test.replace('_', "-").chars().take(50).collect::<String>()));
+    namespace.metadata.generate_name =
+        Some(format!("{}-", test.replace('_', "-").chars().take(50).collect::<String>()));
     namespace.metadata.labels =
         Some([("pod-security.kubernetes.io/enforce".to_owned(), "restricted".to_owned())].into());
     let made = Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &namespace).await?;

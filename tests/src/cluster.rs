@@ -71,7 +71,8 @@ impl Cluster {
             percent_encoded(expression)
         );
         let answer: serde_json::Value = serde_json::from_str(&self.kubectl(&["get", "--raw", &path])?)?;
-        let series = answer["data"]["result"].as_array().with_context(|| format!("Prometheus says {answer}"))?;
+        let series =
+            answer["data"]["result"].as_array().with_context(|| format!("Prometheus says {answer}"))?;
         series
             .iter()
             .map(|s| {
@@ -102,7 +103,10 @@ impl Cluster {
     /// # Errors
     /// When kubectl fails, with what it said.
     pub fn kubectl_with(&self, arguments: &[&str], input: &str) -> anyhow::Result<String> {
-        programs::run(programs::tool("kubectl").arg("--kubeconfig").arg(&self.kubeconfig).args(arguments), input)
+        programs::run(
+            programs::tool("kubectl").arg("--kubeconfig").arg(&self.kubeconfig).args(arguments),
+            input,
+        )
     }
 
     /// The kubeconfig's path.
@@ -208,7 +212,14 @@ impl TestNamespace {
             ("events", self.kubectl(&["get", "events", "--sort-by=.lastTimestamp"])),
             (
                 "pod logs",
-                self.kubectl(&["logs", "-l", "app.kubernetes.io/name=dem-job", "--all-containers", "--prefix", "--tail=40"]),
+                self.kubectl(&[
+                    "logs",
+                    "-l",
+                    "app.kubernetes.io/name=dem-job",
+                    "--all-containers",
+                    "--prefix",
+                    "--tail=40",
+                ]),
             ),
             ("operator's log", self.cluster.kubectl(&operator)),
         ] {

@@ -5,6 +5,7 @@
 
 pub mod api_server;
 pub mod cluster;
+pub mod local;
 pub mod programs;
 pub mod wait;
 

@@ -79,12 +79,16 @@ pub fn script(name: &str) -> Command {
     Command::new(crate::project().join("tests/cluster").join(name))
 }
 
-/// A program of the test cluster (kubectl, helm, kind, promtool...), from the cluster's cache if it is there.
-pub fn tool(name: &str) -> Command {
-    let cache = std::env::var_os("CLUSTER_CACHE").map(PathBuf::from).unwrap_or_else(|| {
+/// The cluster scripts' cache.
+pub fn cache() -> PathBuf {
+    std::env::var_os("CLUSTER_CACHE").map(PathBuf::from).unwrap_or_else(|| {
         let home = std::env::var_os("HOME").map_or_else(|| PathBuf::from("/root"), PathBuf::from);
         home.join(".cache/dem-operator-cluster")
-    });
-    let built = cache.join("bin").join(name);
+    })
+}
+
+/// A program of the test cluster (kubectl, helm, kind, promtool...), from the cluster's cache if it is there.
+pub fn tool(name: &str) -> Command {
+    let built = cache().join("bin").join(name);
     Command::new(if built.exists() { built } else { PathBuf::from(name) })
 }

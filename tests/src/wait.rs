@@ -67,7 +67,8 @@ where
     K::DynamicType: Default + Eq + std::hash::Hash + Clone,
 {
     let (reader, writer) = kube::runtime::reflector::store();
-    let changes = watcher(api.clone(), watcher::Config::default().labels(selector)).default_backoff().reflect(writer);
+    let changes =
+        watcher(api.clone(), watcher::Config::default().labels(selector)).default_backoff().reflect(writer);
     pin_mut!(changes);
     let mut now = Vec::new();
     let wait = async {

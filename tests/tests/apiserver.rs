@@ -42,7 +42,8 @@ fn with(mut job: Value, pointer: &str, value: Value) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_crd_is_established_without_a_warning_and_stays_small() -> anyhow::Result<()> {
     let server = ApiServer::shared();
-    let crd: Value = serde_json::from_str(&server.kubectl(&["get", "crd", "demjobs.granular.dev", "-o", "json"], "")?)?;
+    let crd: Value =
+        serde_json::from_str(&server.kubectl(&["get", "crd", "demjobs.granular.dev", "-o", "json"], "")?)?;
     let conditions = crd["status"]["conditions"].as_array().context("conditions")?;
     for (kind, wanted) in [("Established", "True"), ("NamesAccepted", "True")] {
         let found = conditions.iter().find(|c| c["type"] == kind).with_context(|| format!("no {kind}"))?;
@@ -50,10 +51,8 @@ async fn the_crd_is_established_without_a_warning_and_stays_small() -> anyhow::R
     }
     // An invalid structural schema is stored all the same, and only a condition says so.
     anyhow::ensure!(!conditions.iter().any(|c| c["type"] == "NonStructuralSchema"), "{conditions:?}");
-    let applied = server.kubectl_output(
-        &["apply", "--server-side", "-f", "-"],
-        &read("crds/demjobs.granular.dev.yaml")?,
-    )?;
+    let applied = server
+        .kubectl_output(&["apply", "--server-side", "-f", "-"], &read("crds/demjobs.granular.dev.yaml")?)?;
     let said = String::from_utf8_lossy(&applied.stderr).into_owned();
     anyhow::ensure!(applied.status.success() && said.is_empty(), "{said}");
     let size = read("crds/demjobs.granular.dev.yaml")?.len();
@@ -68,7 +67,8 @@ async fn every_sample_is_accepted_and_read_back_as_it_was_written() -> anyhow::R
     let jobs = Api::<DemJob>::namespaced(server.client().await?, &namespace);
     for path in samples()? {
         let text = read(&path)?;
-        let applied = server.kubectl_output(&["-n", &namespace, "apply", "--validate=strict", "-f", "-"], &text)?;
+        let applied =
+            server.kubectl_output(&["-n", &namespace, "apply", "--validate=strict", "-f", "-"], &text)?;
         let said = String::from_utf8_lossy(&applied.stderr).into_owned();
         anyhow::ensure!(applied.status.success() && said.is_empty(), "{}: {said}", path.display());
         let written: DemJob = serde_yaml::from_str(&text)?;
@@ -112,18 +112,30 @@ async fn wrong_manifests_are_refused_at_apply_with_the_field_and_what_is_wrong()
         ("zero ranks", with(a_job(), "/spec/ranks", json!(0)), "spec.ranks"),
         ("half a rank", with(a_job(), "/spec/ranks", json!(1.5)), "spec.ranks"),
         ("negative radius", with(a_job(), &at("particles/0/lattice/radius"), json!(-0.004)), "radius"),
-        ("zero particles of a lattice", with(a_job(), &at("particles/0"), json!({"lattice": lattice})), "counts"),
+        (
+            "zero particles of a lattice",
+            with(a_job(), &at("particles/0"), json!({"lattice": lattice})),
+            "counts",
+        ),
         ("zero random particles", with(a_job(), &at("particles/0"), json!({"random": random})), "count"),
         ("no source of particles", with(a_job(), &at("particles"), json!([])), "particles"),
         ("restitution above 1", with(a_job(), &at("pairs/0/restitution"), json!(1.2)), "restitution"),
         ("negative friction", with(a_job(), &at("pairs/0/friction"), json!(-0.1)), "friction"),
-        ("Poisson ratio above 0.5", with(a_job(), &at("materials/0/poissonRatio"), json!(0.7)), "poissonRatio"),
+        (
+            "Poisson ratio above 0.5",
+            with(a_job(), &at("materials/0/poissonRatio"), json!(0.7)),
+            "poissonRatio",
+        ),
         ("no materials", with(a_job(), &at("materials"), json!([])), "materials"),
         ("a vector of two", with(a_job(), &at("domain/max"), json!([0.3, 0.2])), "domain.max"),
         ("a face that does not exist", with(a_job(), &at("domain/faces"), json!({"xMin": "wall"})), "xMin"),
         ("a ghost layer that does not exist", with(a_job(), &at("ghostLayer"), json!("3R")), "ghostLayer"),
         ("two ends", with(a_job(), &at("time/end"), json!({"steps": 5, "seconds": 1.0})), "end"),
-        ("simulation and program", with(a_job(), "/spec/program", json!({"command": ["a.out"]})), "exactly one of"),
+        (
+            "simulation and program",
+            with(a_job(), "/spec/program", json!({"command": ["a.out"]})),
+            "exactly one of",
+        ),
         ("neither simulation nor program", with(a_job(), "/spec/simulation", Value::Null), "exactly one of"),
         ("inline and configMap", with(a_job(), "/spec/simulation/configMap", config_map), "spec.simulation"),
         ("a name of 63 characters", with(a_job(), "/metadata/name", json!("n".repeat(63))), "metadata.name"),
@@ -133,15 +145,31 @@ async fn wrong_manifests_are_refused_at_apply_with_the_field_and_what_is_wrong()
             "memoryPerRank",
         ),
         ("no memory", with(a_job(), "/spec/resources", json!({"memoryPerRank": "0"})), "memoryPerRank"),
-        ("two periods", with(a_job(), "/spec/checkpoint", json!({"everySteps": 5, "everySeconds": 5})), "at most one of"),
-        ("least above most", with(a_job(), "/spec/ranksPerNode", json!({"min": 4, "max": 2})), "ranksPerNode"),
-        ("a mapping in lower case", with(a_job(), "/spec/placement", json!({"mapping": "spatial"})), "mapping"),
+        (
+            "two periods",
+            with(a_job(), "/spec/checkpoint", json!({"everySteps": 5, "everySeconds": 5})),
+            "at most one of",
+        ),
+        (
+            "least above most",
+            with(a_job(), "/spec/ranksPerNode", json!({"min": 4, "max": 2})),
+            "ranksPerNode",
+        ),
+        (
+            "a mapping in lower case",
+            with(a_job(), "/spec/placement", json!({"mapping": "spatial"})),
+            "mapping",
+        ),
         (
             "a program without a command",
             with(with(a_job(), "/spec/simulation", Value::Null), "/spec/program", json!({"command": []})),
             "command",
         ),
-        ("a restart without a volume", with(a_job(), "/spec/restartFrom", json!({"job": "older"})), "restartFrom"),
+        (
+            "a restart without a volume",
+            with(a_job(), "/spec/restartFrom", json!({"job": "older"})),
+            "restartFrom",
+        ),
     ]
     .map(|(what, job, named)| (what, job.to_string(), named))
     .into_iter()
@@ -152,7 +180,8 @@ async fn wrong_manifests_are_refused_at_apply_with_the_field_and_what_is_wrong()
     .collect();
     anyhow::ensure!(wrong.len() >= 20);
     for (what, manifest, named) in &wrong {
-        let created = server.kubectl_output(&["-n", &namespace, "create", "--validate=strict", "-f", "-"], manifest)?;
+        let created =
+            server.kubectl_output(&["-n", &namespace, "create", "--validate=strict", "-f", "-"], manifest)?;
         let said = String::from_utf8_lossy(&created.stderr).into_owned();
         anyhow::ensure!(!created.status.success(), "{what}: accepted: {manifest}");
         anyhow::ensure!(said.contains(named), "{what}: the message does not name {named}: {said}");
@@ -160,7 +189,9 @@ async fn wrong_manifests_are_refused_at_apply_with_the_field_and_what_is_wrong()
     let jobs = Api::<DemJob>::namespaced(server.client().await?, &namespace);
     anyhow::ensure!(jobs.list(&Default::default()).await?.items.is_empty(), "something was stored");
     // The job that they all are but for one thing is good.
-    server.kubectl(&["-n", &namespace, "create", "--validate=strict", "-f", "-"], &a_job().to_string()).map(drop)
+    server
+        .kubectl(&["-n", &namespace, "create", "--validate=strict", "-f", "-"], &a_job().to_string())
+        .map(drop)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -199,6 +230,9 @@ async fn the_status_is_a_subresource_that_a_spec_cannot_write() -> anyhow::Resul
     let jobs = Api::<DemJob>::namespaced(server.client().await?, &namespace);
     let stored =
         dem_tests::wait::until(&jobs, "hourglass", "it is there", Duration::from_secs(10), |_| true).await?;
-    anyhow::ensure!(stored.status.and_then(|s| s.attempt).is_none(), "the status was taken from the manifest");
+    anyhow::ensure!(
+        stored.status.and_then(|s| s.attempt).is_none(),
+        "the status was taken from the manifest"
+    );
     Ok(())
 }

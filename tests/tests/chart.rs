@@ -71,7 +71,8 @@ fn the_plain_manifests_are_the_chart() -> anyhow::Result<()> {
 
 #[test]
 fn kustomize_builds_the_plain_manifests() -> anyhow::Result<()> {
-    let built = programs::run(programs::tool("kubectl").current_dir(project()).args(["kustomize", "manifests"]), "")?;
+    let built =
+        programs::run(programs::tool("kubectl").current_dir(project()).args(["kustomize", "manifests"]), "")?;
     let plain = documents(&read("manifests/install.yaml")?)?;
     anyhow::ensure!(documents(&built)?.len() == plain.len(), "an object is missing");
     Ok(())
@@ -87,7 +88,9 @@ fn the_operator_runs_without_privileges() -> anyhow::Result<()> {
     anyhow::ensure!(pod["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault");
     for container in pod["containers"].as_array().context("containers")? {
         let security = &container["securityContext"];
-        anyhow::ensure!(security["readOnlyRootFilesystem"] == true && security["allowPrivilegeEscalation"] == false);
+        anyhow::ensure!(
+            security["readOnlyRootFilesystem"] == true && security["allowPrivilegeEscalation"] == false
+        );
         anyhow::ensure!(security["capabilities"]["drop"][0] == "ALL");
         anyhow::ensure!(container["livenessProbe"]["httpGet"]["path"] == "/livez");
         anyhow::ensure!(container["readinessProbe"]["httpGet"]["path"] == "/readyz");
@@ -104,7 +107,10 @@ fn every_variable_that_the_chart_sets_is_one_that_the_operator_reads() -> anyhow
     anyhow::ensure!(variables.len() > 10);
     for variable in variables {
         let name = variable["name"].as_str().context("a variable has a name")?;
-        anyhow::ensure!(arguments.contains(&format!("env = \"{name}\"")), "{name} is not in operator/src/args.rs");
+        anyhow::ensure!(
+            arguments.contains(&format!("env = \"{name}\"")),
+            "{name} is not in operator/src/args.rs"
+        );
     }
     Ok(())
 }
@@ -132,7 +138,8 @@ fn monitors_and_rules_appear_when_asked_for() -> anyhow::Result<()> {
     anyhow::ensure!(*rules == plain, "the rules of chart and file differ");
     let dashboards = of_kind(&without, "ConfigMap");
     anyhow::ensure!(dashboards[0]["metadata"]["labels"]["grafana_dashboard"] == "1");
-    let dashboard: Value = serde_json::from_str(dashboards[0]["data"]["dem-job.json"].as_str().context("dashboard")?)?;
+    let dashboard: Value =
+        serde_json::from_str(dashboards[0]["data"]["dem-job.json"].as_str().context("dashboard")?)?;
     anyhow::ensure!(dashboard["title"] == "DEM job");
     Ok(())
 }
@@ -140,9 +147,13 @@ fn monitors_and_rules_appear_when_asked_for() -> anyhow::Result<()> {
 #[test]
 fn promtool_accepts_the_rules_and_their_tests() -> anyhow::Result<()> {
     let folder = project().join("charts/dem-operator/files");
-    programs::run(programs::tool("promtool").current_dir(&folder).args(["check", "rules", "rules.yaml"]), "")?;
+    programs::run(
+        programs::tool("promtool").current_dir(&folder).args(["check", "rules", "rules.yaml"]),
+        "",
+    )?;
     let tests = project().join("tests/rules");
-    programs::run(programs::tool("promtool").current_dir(tests).args(["test", "rules", "alerts.yaml"]), "").map(drop)
+    programs::run(programs::tool("promtool").current_dir(tests).args(["test", "rules", "alerts.yaml"]), "")
+        .map(drop)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -151,6 +162,7 @@ async fn a_real_server_accepts_every_object_of_the_plain_manifests() -> anyhow::
     server.kubectl(&["apply", "--server-side", "-f", "-"], &read("manifests/install.yaml")?)?;
     // And again, over itself: the way to upgrade.
     server.kubectl(&["apply", "--server-side", "-f", "-"], &read("manifests/install.yaml")?)?;
-    server.kubectl(&["wait", "--for=condition=Established", "--timeout=20s", "crd/demjobs.granular.dev"], "")?;
+    server
+        .kubectl(&["wait", "--for=condition=Established", "--timeout=20s", "crd/demjobs.granular.dev"], "")?;
     server.kubectl(&["-n", "dem-operator-system", "get", "deploy/dem-operator"], "").map(drop)
 }

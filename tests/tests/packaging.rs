@@ -27,7 +27,10 @@ fn the_chart_carries_the_crd_that_the_types_generate() -> anyhow::Result<()> {
     let wanted = read("crds/demjobs.granular.dev.yaml")?;
     is_current("charts/dem-operator/files/demjobs.granular.dev.yaml", &wanted)?;
     // The chart's template adds an annotation after exactly this text.
-    anyhow::ensure!(wanted.matches("metadata:\n  name: demjobs.granular.dev\n").count() == 1, "the CRD's metadata changed");
+    anyhow::ensure!(
+        wanted.matches("metadata:\n  name: demjobs.granular.dev\n").count() == 1,
+        "the CRD's metadata changed"
+    );
     Ok(())
 }
 
@@ -62,7 +65,9 @@ fn every_sample_is_a_demjob_of_the_types_without_a_problem() -> anyhow::Result<(
 /// Names of metrics in the source files that make them.
 fn metrics() -> anyhow::Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
-    for (path, prefix) in [("operator/launch/src/metrics.rs", "demsolver_"), ("operator/src/metrics.rs", "demoperator_")] {
+    for (path, prefix) in
+        [("operator/launch/src/metrics.rs", "demsolver_"), ("operator/src/metrics.rs", "demoperator_")]
+    {
         let text = read(path)?;
         for (at, _) in text.match_indices(prefix) {
             let is_start = !text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
@@ -105,7 +110,10 @@ fn check_expression(place: &str, text: &str, metrics: &BTreeSet<String>) -> anyh
     for selector in selectors.0 {
         let name = selector.name.with_context(|| format!("{place}: a selector without a name: {text}"))?;
         let family = ["_bucket", "_sum", "_count"].iter().find_map(|s| name.strip_suffix(s)).unwrap_or(&name);
-        anyhow::ensure!(metrics.contains(&name) || metrics.contains(family), "{place}: no metric {name}: {text}");
+        anyhow::ensure!(
+            metrics.contains(&name) || metrics.contains(family),
+            "{place}: no metric {name}: {text}"
+        );
     }
     Ok(())
 }
@@ -155,7 +163,10 @@ fn panels_have_their_own_places_and_say_what_they_show() -> anyhow::Result<()> {
     let mut ids = BTreeSet::new();
     for panel in panels {
         let title = panel["title"].as_str().unwrap_or_default();
-        anyhow::ensure!(!title.is_empty() && panel["description"].as_str().is_some_and(|d| d.len() > 5), "{title}: no text");
+        anyhow::ensure!(
+            !title.is_empty() && panel["description"].as_str().is_some_and(|d| d.len() > 5),
+            "{title}: no text"
+        );
         anyhow::ensure!(ids.insert(panel["id"].as_i64()), "{title}: its id is taken");
         let place = |k: &str| panel["gridPos"][k].as_i64().with_context(|| format!("{title}: gridPos.{k}"));
         let (x, y, w, h) = (place("x")?, place("y")?, place("w")?, place("h")?);
@@ -180,9 +191,19 @@ fn every_alert_parses_and_names_metrics_that_exist() -> anyhow::Result<()> {
 /// Names of all packages that a package is built from.
 fn built_from(package: &str) -> anyhow::Result<BTreeSet<String>> {
     let tree = programs::run(
-        Command::new(env!("CARGO"))
-            .current_dir(project())
-            .args(["tree", "--offline", "--locked", "-e", "normal", "--prefix", "none", "-f", "{p}", "-p", package]),
+        Command::new(env!("CARGO")).current_dir(project()).args([
+            "tree",
+            "--offline",
+            "--locked",
+            "-e",
+            "normal",
+            "--prefix",
+            "none",
+            "-f",
+            "{p}",
+            "-p",
+            package,
+        ]),
         "",
     )?;
     Ok(tree.lines().filter_map(|l| l.split(' ').next()).map(str::to_owned).collect())
@@ -203,14 +224,21 @@ fn crates_depend_one_way_and_pure_ones_have_no_way_to_do_io() -> anyhow::Result<
         ("dem-comm", &["dem-core", "dem-decomp"], &kubernetes),
         ("dem-solver", &["dem-comm", "dem-core", "dem-decomp", "dem-config", "dem-page"], &kubernetes),
         ("dem-crds", &["dem-config"], &["tokio", "hyper", "kube-client", "mpi"]),
-        ("dem-plan", &["dem-decomp", "dem-crds", "dem-config"], &["tokio", "hyper", "kube-client", "mpi", "rand"]),
+        (
+            "dem-plan",
+            &["dem-decomp", "dem-crds", "dem-config"],
+            &["tokio", "hyper", "kube-client", "mpi", "rand"],
+        ),
         ("dem-launch", &["dem-page"], &no_kubernetes_client),
     ];
     for (package, ours, never) in rules {
         for found in built_from(package)? {
             anyhow::ensure!(!never.contains(&found.as_str()), "{package} is built from {found}");
             let is_ours = found.starts_with("dem-") && found != package;
-            anyhow::ensure!(!is_ours || ours.contains(&found.as_str()), "{package} must not depend on {found}");
+            anyhow::ensure!(
+                !is_ours || ours.contains(&found.as_str()),
+                "{package} must not depend on {found}"
+            );
         }
     }
     Ok(())
@@ -220,7 +248,10 @@ fn crates_depend_one_way_and_pure_ones_have_no_way_to_do_io() -> anyhow::Result<
 fn one_provider_of_cryptography_is_built_in() -> anyhow::Result<()> {
     for package in ["dem-operator", "dem-launch"] {
         let all = built_from(package)?;
-        anyhow::ensure!(all.contains("ring") && !all.contains("aws-lc-rs"), "{package}: rustls cannot choose");
+        anyhow::ensure!(
+            all.contains("ring") && !all.contains("aws-lc-rs"),
+            "{package}: rustls cannot choose"
+        );
     }
     Ok(())
 }
