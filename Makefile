@@ -27,7 +27,8 @@ test-soak: ## Every test at full counts
 
 bench: ## Measure against peers, into target/figures.json (CASE=name for one)
 	@tests/setup bench
-	cargo run --release -p dem-tests --bin bench -- $(CASE)
+	cargo build --release -p dem-solver
+	cargo run -p dem-tests --bin bench -- $(CASE)
 
 figures: ## Print what bench measured
 	@jq -r '(["CASE","WHAT","OURS","PEER","PEER NAME","UNIT","RATIO","BAR","HOLDS"]), (.[] | [.case, .what, .ours, .peer, .peerName, .unit, .ratio, .bar, .holds]) | @tsv' $(TARGET)/figures.json | column -t -s $$'\t'

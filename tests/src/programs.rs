@@ -9,11 +9,24 @@ use anyhow::{Context, bail};
 /// The folder of this build's programs: `target/debug` when the test was built with the dev profile.
 ///
 /// # Errors
-/// When the test does not run from a cargo target folder.
+/// When this program does not run from a cargo target folder.
 pub fn folder() -> anyhow::Result<PathBuf> {
-    let test = std::env::current_exe()?;
-    let deps = test.parent().filter(|p| p.ends_with("deps")).context("not run from a cargo target folder")?;
-    Ok(deps.parent().context("a target folder has a parent")?.to_owned())
+    let running = std::env::current_exe()?;
+    let parent = running.parent().context("a program is in a folder")?;
+    let folder =
+        if parent.ends_with("deps") { parent.parent().context("deps has a parent")? } else { parent };
+    if !folder.join("deps").is_dir() {
+        bail!("{} is not in a cargo target folder", running.display());
+    }
+    Ok(folder.to_owned())
+}
+
+/// The cargo target folder.
+///
+/// # Errors
+/// When this program does not run from one.
+pub fn target() -> anyhow::Result<PathBuf> {
+    Ok(folder()?.parent().context("a profile's folder has a parent")?.to_owned())
 }
 
 /// A program of this workspace, of the same build as the test.
