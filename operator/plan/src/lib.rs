@@ -1,1 +1,12 @@
-//! dem-plan
+//! From a DemJob and a snapshot of the cluster to a plan. Pure: no I/O, no clock, no randomness but a seed.
+
+mod cluster;
+mod place;
+mod plan;
+mod quantity;
+mod report;
+
+pub use cluster::{ClusterView, NodeView, SnapshotError};
+pub use place::{Exclusion, NodeRequest, Unplaceable};
+pub use plan::{Halo, Particles, PlacementRequest, PlannedNode, Plan, plan_placement};
+pub use quantity::{Quantity, QuantityError};
