@@ -1,9 +1,19 @@
 //! The launch of MPI ranks without ssh, DNS or an API token: `dem-agent`, `dem-rsh` and their protocol.
 
+mod cause;
+mod children;
 pub mod client;
 pub mod clock;
+pub mod launcher;
+pub mod metrics;
+mod pages;
+mod progress;
 pub mod protocol;
+pub mod rank;
+pub mod rsh;
+mod server;
 pub mod tls;
+pub mod worker;
 
 pub use client::{Client, ClientError, WorkerClient};
-pub use tls::{ClientTls, Identity, Role, ServerTls};
+pub use tls::{ClientTls, Identity, Role, ServerTls, TlsError};

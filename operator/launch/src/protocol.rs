@@ -345,6 +345,10 @@ pub enum FailureReason {
     WorkerLost,
     /// The operator did not renew the launcher's lease.
     LeaseEnded,
+    /// Stopped before the ranks were started.
+    NotStarted,
+    /// Ranks did not end within the grace period after a stop request.
+    NotStopped,
     /// No attempt was pushed in time.
     NoAttempt,
 }
