@@ -175,7 +175,10 @@ struct Candidate<'a> {
     node: &'a NodeView,
     /// Ranks that it can take.
     fits: u32,
+    /// Free cores, and the ranks that they and the free memory allow.
     cores: u64,
+    by_cores: u64,
+    by_memory: u64,
     /// A `PreferNoSchedule` taint asks to use it last.
     avoid: bool,
 }
@@ -305,7 +308,7 @@ fn admit<'a>(request: &NodeRequest, name: &'a str, node: &'a NodeView) -> Result
         return Err(Exclusion::BelowMin(min));
     }
     let avoid = node.taints.iter().filter(|t| !hard(t)).any(|t| untolerated(&t));
-    Ok(Candidate { name, node, fits, cores, avoid })
+    Ok(Candidate { name, node, fits, cores, by_cores, by_memory, avoid })
 }
 
 /// Nodes in the order in which they are taken where nothing else decides: those to be avoided last, roomy domains
@@ -410,20 +413,8 @@ fn unplaceable(
     let domain = roomiest
         .filter(|_| !required.is_empty())
         .map(|(name, _)| format!("{} (roomiest: {})", required.join(" and "), name.join(", ")));
-    let enough = room(pool) >= request.ranks.into();
     let cores: u64 = pool.iter().map(|c| c.cores).sum();
     let needed = u64::from(request.ranks) * u64::from(request.cpus_per_rank);
-    let limit = match (request.max_nodes, request.max_ranks_per_node, request.min_ranks_per_node) {
-        (Some(nodes), _, _) if enough => Some(format!("at most {nodes} node{}", plural(nodes.into()))),
-        (_, _, Some(min)) if enough => Some(format!("ranksPerNode.min is {min}")),
-        (_, Some(max), _) if cores >= needed => {
-            Some(format!("ranksPerNode.max is {max}, or memory is short"))
-        }
-        _ if cores >= needed => {
-            Some("cores of different nodes do not add up to whole ranks, or memory is short".into())
-        }
-        _ => None,
-    };
     Unplaceable {
         ranks: request.ranks,
         cores: needed,
@@ -432,9 +423,39 @@ fn unplaceable(
         free_cores: cores,
         usable_nodes: pool.len(),
         domain,
-        limit,
+        limit: limit(request, pool, cores >= needed),
         excluded,
     }
+}
+
+/// What is in the way besides the number of cores.
+fn limit(request: &NodeRequest, pool: &[&Candidate<'_>], cores_suffice: bool) -> Option<String> {
+    let sum =
+        |ranks: &dyn Fn(&Candidate<'_>) -> u64| pool.iter().map(|c| ranks(c)).fold(0, u64::saturating_add);
+    let ranks = u64::from(request.ranks);
+    let mut limits = Vec::new();
+    if sum(&|c| c.fits.into()) >= ranks {
+        // There is room, so the bounds on nodes and on the ranks of each contradict it.
+        limits.extend(request.max_nodes.map(|n| format!("at most {n} node{}", plural(n.into()))));
+        limits.extend(request.min_ranks_per_node.map(|min| format!("ranksPerNode.min is {min}")));
+    } else {
+        let by_max = request.max_ranks_per_node.map(|max| (max, u64::from(max) * pool.len() as u64));
+        if let Some((max, room)) = by_max.filter(|&(_, room)| room < ranks) {
+            limits.push(format!("ranksPerNode.max {max} allows {room}"));
+        }
+        let by_memory = sum(&|c| c.by_memory);
+        if by_memory < ranks {
+            limits.push(format!("memory allows {by_memory}"));
+        }
+        let by_cores = sum(&|c| c.by_cores);
+        if by_cores < ranks && cores_suffice {
+            limits.push(format!("{} cores of one node each allow {by_cores}", request.cpus_per_rank));
+        }
+        if limits.is_empty() && cores_suffice {
+            limits.push("cores are free where memory or ranksPerNode.max is used up".to_owned());
+        }
+    }
+    (!limits.is_empty()).then(|| limits.join(", "))
 }
 
 /// Whether a toleration covers a taint (API reference, `Toleration`).
