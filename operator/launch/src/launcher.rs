@@ -12,7 +12,6 @@ use std::time::Duration;
 use anyhow::Context;
 use nix::sys::signal::Signal;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpListener;
 use tokio::process::{ChildStderr, ChildStdout};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
@@ -30,7 +29,7 @@ use crate::protocol::{
     RankFigures, WorkerAttempt, WorkerHost, WorkerReport, WorkerState, receive, send,
 };
 use crate::rsh::{ATTEMPT_VARIABLE, PORT_VARIABLE, TLS_DIR_VARIABLE, TOKEN_VARIABLE, asynchronous};
-use crate::server::{Peer, serve};
+use crate::server::{Peer, bind, serve};
 use crate::tls::{ClientTls, Identity, Role, ServerTls};
 use crate::worker::set_writable_places;
 
@@ -132,7 +131,7 @@ enum Order {
 pub async fn run(settings: LauncherSettings) -> anyhow::Result<i32> {
     let server = ServerTls::new(Identity::from_dir(&settings.tls_dir)?, &[Role::Operator])?;
     let tls = ClientTls::new(Identity::from_dir(&settings.tls_dir)?)?;
-    let listener = TcpListener::bind(settings.listen).await.with_context(|| settings.listen.to_string())?;
+    let listener = bind(settings.listen).await?;
     let children = Children::adopt_and_reap()?;
     let mut terminate = signal(SignalKind::terminate())?;
     let launcher = Arc::new(Launcher {
@@ -229,8 +228,7 @@ impl Launcher {
             Some(known) => Err(format!("this launcher runs attempt {}, not {}", known.attempt, spec.attempt)),
             None if state.phase != Phase::Waiting => Err("this launcher has ended".into()),
             None => {
-                state.lease_end_ns =
-                    boottime_ns().saturating_add(spec.launcher_lease_seconds * 1_000_000_000);
+                state.lease_end_ns = boottime_ns() + spec.launcher_lease_seconds * 1_000_000_000;
                 state.links = spec.workers.iter().map(|_| Link::default()).collect();
                 state.spec = Some(Arc::new(spec));
                 Ok(())
@@ -638,7 +636,8 @@ impl Launcher {
         command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
         set_writable_places(&mut command, &settings.tmp_dir);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        tracing::info!(?command, "mpirun starts");
+        // Not the environment: it holds the fence token and perhaps secrets of the user.
+        tracing::info!(arguments = ?command.get_args().collect::<Vec<_>>(), "mpirun starts");
         let (mut child, status) = children.spawn(&mut command)?;
         let lines = Arc::new(Mutex::new(Vec::new()));
         let mut streams = JoinSet::new();

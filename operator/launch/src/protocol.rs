@@ -25,6 +25,8 @@ pub const AGENT_PORT: u16 = 7471;
 pub const METRICS_PORT: u16 = 9471;
 /// Longest termination message that the kubelet keeps, in bytes.
 pub const TERMINATION_BYTES: usize = 4096;
+/// Longest deadline or lease: ten years. Keeps sums of times in range.
+pub const MAX_SECONDS: u64 = 315_360_000;
 /// Lines of output kept of a failed rank.
 pub const LAST_LINES: usize = 20;
 /// Exit code of a solver that stopped on request after writing a checkpoint.
@@ -109,6 +111,10 @@ impl AttemptSpec {
         }
         if self.attempt == 0 || self.worker_lease_seconds == 0 {
             return Err("attempt and workerLeaseSeconds: must be at least 1".into());
+        }
+        let seconds = [self.start_deadline_seconds, self.worker_lease_seconds, self.launcher_lease_seconds];
+        if let Some(long) = seconds.into_iter().find(|s| *s > MAX_SECONDS) {
+            return Err(format!("deadlines and leases: {long} s, must be at most {MAX_SECONDS} s"));
         }
         if let Some(bad) = self.files.keys().find(|name| !is_plain_file_name(name)) {
             return Err(format!("files: {bad:?} must be a plain file name"));
@@ -425,46 +431,61 @@ impl Outcome {
         let mut cut = self.clone();
         loop {
             let text = serde_json::to_string(&cut).unwrap_or_default();
-            if text.len() <= TERMINATION_BYTES {
+            // When nothing is left to cut, a few hundred bytes remain.
+            if text.len() <= TERMINATION_BYTES || !cut.cut_once() {
                 return text;
             }
-            let Some(failure) = cut.failure.as_mut() else {
-                cut.ended_workers.clear();
-                cut.stop_reason.as_mut().map(|r| shorten(r, 256));
-                continue;
-            };
+        }
+    }
+
+    /// Takes away the next least important part; false when there is none.
+    fn cut_once(&mut self) -> bool {
+        if let Some(failure) = &mut self.failure {
             if failure.last_lines.len() > 1 {
                 failure.last_lines.remove(0);
-            } else if failure.last_lines.iter().any(|line| line.len() > 512) {
-                failure.last_lines.iter_mut().for_each(|line| shorten(line, 512));
-            } else if failure.message.len() > 512 {
-                shorten(&mut failure.message, 512);
-            } else if failure.pods.len() > 3 {
+                return true;
+            }
+            let cut_line = failure.last_lines.first_mut().is_some_and(|line| shorten(line, 512));
+            if cut_line || shorten(&mut failure.message, 512) {
+                return true;
+            }
+            if failure.pods.len().max(failure.nodes.len()) > 3 {
                 failure.pods.truncate(3);
                 failure.nodes.truncate(3);
-            } else if !cut.ended_workers.is_empty() {
-                cut.ended_workers.clear();
-            } else if cut.stop_reason.as_ref().is_some_and(|r| r.len() > 128) {
-                cut.stop_reason.as_mut().map(|r| shorten(r, 128));
-            } else {
-                failure.last_lines.clear();
-                shorten(&mut failure.message, 128);
-                failure.pods.iter_mut().chain(&mut failure.nodes).for_each(|name| shorten(name, 253));
+                return true;
             }
+        }
+        if self.stop_reason.as_mut().is_some_and(|reason| shorten(reason, 256)) {
+            return true;
+        }
+        if !self.ended_workers.is_empty() {
+            self.ended_workers.clear();
+            return true;
+        }
+        // Control characters take six bytes in JSON.
+        match &mut self.failure {
+            Some(failure) if !failure.last_lines.is_empty() => {
+                failure.last_lines.clear();
+                true
+            }
+            Some(failure) => shorten(&mut failure.message, 128),
+            None => false,
         }
     }
 }
 
-/// Cuts a text to at most `bytes` bytes at a character, marking the cut.
-fn shorten(text: &mut String, bytes: usize) {
-    if text.len() > bytes {
-        let mut end = bytes.saturating_sub(3);
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        text.truncate(end);
-        text.push('…');
+/// Cuts a text to at most `bytes` bytes at a character, marking the cut; tells whether there was something to cut.
+fn shorten(text: &mut String, bytes: usize) -> bool {
+    if text.len() <= bytes {
+        return false;
     }
+    let mut end = bytes - "…".len();
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.truncate(end);
+    text.push('…');
+    true
 }
 
 /// One worker's part of an attempt.

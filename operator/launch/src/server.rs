@@ -1,10 +1,11 @@
 //! Accepts connections of known roles; shared by launcher and worker.
 
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
@@ -21,6 +22,15 @@ const MAX_CONNECTIONS: usize = 64;
 
 /// A client's connection, past TLS, role and hello.
 pub(crate) type Peer = TlsStream<TcpStream>;
+
+/// Listens; on a machine without IPv6 the wildcard `[::]` means all of IPv4.
+pub(crate) async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    let mut bound = TcpListener::bind(address).await;
+    if bound.is_err() && address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) {
+        bound = TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await;
+    }
+    bound.with_context(|| format!("cannot listen on {address}"))
+}
 
 /// Serves `listener` for ever; refusals are logged with peer and reason.
 pub(crate) async fn serve<H, F>(listener: TcpListener, tls: ServerTls, handle: H)

@@ -11,7 +11,6 @@ use anyhow::Context;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
@@ -26,7 +25,7 @@ use crate::protocol::{
     is_plain_file_name, read_frame, receive, send, write_frame,
 };
 use crate::rank::{PAGES_DIR_VARIABLE, RUN_DIR_VARIABLE, end_file, pid_file};
-use crate::server::{Peer, serve};
+use crate::server::{Peer, bind, serve};
 use crate::tls::{Identity, Role, ServerTls};
 
 /// How often the lease is looked at; also how late ranks of an ended lease may be killed.
@@ -93,10 +92,8 @@ struct Worker {
 /// Certificates, addresses or signals cannot be used.
 pub async fn run(settings: WorkerSettings) -> anyhow::Result<()> {
     let tls = ServerTls::new(Identity::from_dir(&settings.tls_dir)?, &[Role::Launcher, Role::Operator])?;
-    let listener = TcpListener::bind(settings.listen).await.with_context(|| settings.listen.to_string())?;
-    let metrics_listener = TcpListener::bind(settings.metrics_listen)
-        .await
-        .with_context(|| settings.metrics_listen.to_string())?;
+    let listener = bind(settings.listen).await?;
+    let metrics_listener = bind(settings.metrics_listen).await?;
     let mut terminate = signal(SignalKind::terminate())?;
     let grace = Duration::from_secs(settings.grace_seconds);
     let worker = Arc::new(Worker {
@@ -367,7 +364,7 @@ impl Worker {
 
 /// TMPDIR, and HOME where the present one cannot be written to (read-only root, user without an entry).
 pub(crate) fn set_writable_places(command: &mut Command, tmp_dir: &Path) {
-    command.env("TMPDIR", tmp_dir).current_dir(tmp_dir);
+    command.env("TMPDIR", tmp_dir);
     let home = std::env::var_os("HOME").map(PathBuf::from);
     let writable = |home: &PathBuf| nix::unistd::access(home, nix::unistd::AccessFlags::W_OK).is_ok();
     if !home.as_ref().is_some_and(writable) {

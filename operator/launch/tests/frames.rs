@@ -1,7 +1,8 @@
 //! Hostile bytes on a connection are refused; they neither panic nor reserve memory that did not arrive.
 
 use dem_launch::protocol::{
-    AttemptSpec, Frame, LauncherRequest, MAX_FRAME, ProtocolError, WorkerRequest, read_frame, receive,
+    AttemptSpec, Conclusion, Failure, FailureKind, FailureReason, Frame, LauncherRequest, MAX_FRAME, Outcome,
+    Progress, ProtocolError, TERMINATION_BYTES, WorkerRequest, read_frame, receive,
 };
 use proptest::prelude::*;
 
@@ -63,4 +64,44 @@ fn a_spec_that_cannot_be_run_is_refused_with_the_field() {
     assert!(refusal(&worker("[0]"), r#""command":[]"#).contains("command"));
     assert!(refusal(&worker("[0]"), &format!(r#"{command},"files":{{"../x":""}}"#)).contains("../x"));
     assert_eq!(spec(&worker("[1,0]"), command).host_of_rank().unwrap().len(), 2);
+}
+
+#[test]
+fn a_termination_message_fits_and_keeps_the_cause_and_the_newest_lines() {
+    let failure = Failure {
+        kind: FailureKind::Program,
+        reason: FailureReason::RankExited,
+        message: "m".repeat(3000),
+        rank: Some(3),
+        pods: vec!["p".repeat(253); 400],
+        nodes: vec!["n".repeat(253); 400],
+        exit_code: Some(7),
+        signal: None,
+        last_lines: (0..20).map(|i| format!("line {i} {}", "\u{1}é".repeat(500))).collect(),
+    };
+    let outcome = Outcome {
+        attempt: 3,
+        conclusion: Conclusion::Failed,
+        exit_code: 7,
+        stop_reason: Some("s".repeat(5000)),
+        failure: Some(failure.clone()),
+        progress: Some(Progress::default()),
+        ended_workers: vec!["w".repeat(60); 1000],
+    };
+    let text = outcome.termination_message();
+    assert!(text.len() <= TERMINATION_BYTES, "{}", text.len());
+    let read: Outcome = serde_json::from_str(&text).unwrap();
+    let kept = read.failure.unwrap();
+    assert_eq!((read.exit_code, kept.rank, kept.reason), (7, Some(3), FailureReason::RankExited));
+
+    let lines = (0..20).map(|i| format!("line {i} {}", "x".repeat(300))).collect();
+    let modest =
+        Failure { message: "short".into(), pods: vec![], nodes: vec![], last_lines: lines, ..failure };
+    let outcome = Outcome { failure: Some(modest), stop_reason: None, ended_workers: vec![], ..outcome };
+    let text = outcome.termination_message();
+    assert!(text.len() <= TERMINATION_BYTES);
+    assert!(text.contains("line 19 ") && !text.contains("line 0 "));
+
+    let quiet = Outcome { failure: None, stop_reason: Some("s".repeat(9000)), ..outcome };
+    assert!(quiet.termination_message().len() <= TERMINATION_BYTES);
 }
