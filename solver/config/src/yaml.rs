@@ -375,6 +375,11 @@ impl<'de> Visitor<'de> for NodeVisitor {
         Ok(Node::Null)
     }
 
+    // An empty document.
+    fn visit_none<E>(self) -> Result<Node, E> {
+        Ok(Node::Null)
+    }
+
     fn visit_bool<E>(self, value: bool) -> Result<Node, E> {
         Ok(Node::Bool(value))
     }
@@ -385,6 +390,15 @@ impl<'de> Visitor<'de> for NodeVisitor {
 
     fn visit_u64<E>(self, value: u64) -> Result<Node, E> {
         Ok(Node::Integer(value.into()))
+    }
+
+    fn visit_i128<E>(self, value: i128) -> Result<Node, E> {
+        Ok(Node::Integer(value))
+    }
+
+    fn visit_u128<E>(self, value: u128) -> Result<Node, E> {
+        // Beyond i128 it is beyond every field too.
+        Ok(Node::Integer(i128::try_from(value).unwrap_or(i128::MAX)))
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<Node, E> {
