@@ -129,9 +129,9 @@ pub struct Unplaceable {
     /// Number of those nodes.
     pub usable_nodes: usize,
     /// The required topology level and its roomiest domain.
-    pub domain: Option<String>,
+    pub domain: Option<Box<str>>,
     /// The limit on nodes or ranks per node that is in the way, if it is not the cores.
-    pub limit: Option<String>,
+    pub limit: Option<Box<str>>,
     /// Why the other nodes are not used, and how many of them.
     pub excluded: BTreeMap<Exclusion, usize>,
 }
@@ -412,7 +412,7 @@ fn unplaceable(
     };
     let domain = roomiest
         .filter(|_| !required.is_empty())
-        .map(|(name, _)| format!("{} (roomiest: {})", required.join(" and "), name.join(", ")));
+        .map(|(name, _)| format!("{} (roomiest: {})", required.join(" and "), name.join(", ")).into());
     let cores: u64 = pool.iter().map(|c| c.cores).sum();
     let needed = u64::from(request.ranks) * u64::from(request.cpus_per_rank);
     Unplaceable {
@@ -429,7 +429,7 @@ fn unplaceable(
 }
 
 /// What is in the way besides the number of cores.
-fn limit(request: &NodeRequest, pool: &[&Candidate<'_>], cores_suffice: bool) -> Option<String> {
+fn limit(request: &NodeRequest, pool: &[&Candidate<'_>], cores_suffice: bool) -> Option<Box<str>> {
     let sum =
         |ranks: &dyn Fn(&Candidate<'_>) -> u64| pool.iter().map(|c| ranks(c)).fold(0, u64::saturating_add);
     let ranks = u64::from(request.ranks);
@@ -455,7 +455,7 @@ fn limit(request: &NodeRequest, pool: &[&Candidate<'_>], cores_suffice: bool) ->
             limits.push("cores are free where memory or ranksPerNode.max is used up".to_owned());
         }
     }
-    (!limits.is_empty()).then(|| limits.join(", "))
+    (!limits.is_empty()).then(|| limits.join(", ").into())
 }
 
 /// Whether a toleration covers a taint (API reference, `Toleration`).

@@ -36,7 +36,8 @@ pub struct PlacementRequest {
 pub enum Halo {
     /// Particles, which the planner decomposes itself.
     Particles(Particles),
-    /// A given graph of ranks: a program that is not the solver.
+    /// A given graph of ranks: a program that is not the solver. Such a program knows no permutation, so
+    /// `subdomain_of_rank` then says which of its ranks belongs in each place, and the launcher has to start it there.
     Graph(GhostGraph),
     /// Nothing: ranks are placed in order.
     Unknown,

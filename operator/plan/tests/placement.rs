@@ -1,4 +1,5 @@
 //! Plans on snapshots as `kubectl get nodes,pods -A -o json` prints them.
+#![expect(clippy::unwrap_used, reason = "helpers of tests, which clippy does not count as tests")]
 
 use std::collections::BTreeMap;
 

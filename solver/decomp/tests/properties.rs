@@ -1,4 +1,5 @@
 //! Properties of the decomposition, each against a brute-force reading of its definition.
+#![expect(clippy::unwrap_used, reason = "helpers of tests, which clippy does not count as tests")]
 
 use std::collections::BTreeMap;
 use std::sync::{Barrier, Mutex};
@@ -197,9 +198,9 @@ proptest! {
         let tree = node_first(&points, None, REGION, &capacities, &mut Serial);
         // Boxes at the region's faces reach to the domain's on periodic axes and to infinity on the others.
         let grown: Vec<Box3> = tree.boxes().into_iter().map(|mut b| {
-            for a in 0..3 {
-                if b.min[a] == REGION.min[a] { b.min[a] = if axes[a] { domain.min[a] } else { f64::NEG_INFINITY } }
-                if b.max[a] == REGION.max[a] { b.max[a] = if axes[a] { domain.max[a] } else { f64::INFINITY } }
+            for (a, periodic) in axes.into_iter().enumerate() {
+                if b.min[a] == REGION.min[a] { b.min[a] = if periodic { domain.min[a] } else { f64::NEG_INFINITY } }
+                if b.max[a] == REGION.max[a] { b.max[a] = if periodic { domain.max[a] } else { f64::INFINITY } }
             }
             b
         }).collect();

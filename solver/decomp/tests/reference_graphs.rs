@@ -1,5 +1,6 @@
 //! Mapping quality on ghost graphs of the benchmark whose optima were proved by set partitioning with column
 //! generation. A line `i j w` is a pair and the ghosts that it exchanges in both directions.
+#![expect(clippy::unwrap_used, reason = "helpers of tests, which clippy does not count as tests")]
 
 use dem_decomp::{
     Box3, Edge, GhostGraph, Periodicity, Serial, Traffic, ghost_graph, map_in_order, map_spatially, rcb,
