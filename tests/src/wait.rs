@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use futures::{StreamExt, TryStreamExt, pin_mut};
+use futures::{StreamExt, pin_mut};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
@@ -72,9 +72,9 @@ where
     pin_mut!(changes);
     let mut now = Vec::new();
     let wait = async {
-        while let Ok(Some(event)) = changes.try_next().await {
-            // Between Init and InitDone the store still holds the state before.
-            if matches!(event, watcher::Event::Init | watcher::Event::InitApply(_)) {
+        while let Some(event) = changes.next().await {
+            // Between Init and InitDone the store still holds the state before. A watch that breaks is taken up again.
+            if matches!(event, Err(_) | Ok(watcher::Event::Init | watcher::Event::InitApply(_))) {
                 continue;
             }
             now = reader.state().iter().map(|o| K::clone(o)).collect();

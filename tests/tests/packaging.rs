@@ -55,8 +55,8 @@ fn every_sample_is_a_demjob_of_the_types_without_a_problem() -> anyhow::Result<(
         };
         let problems = simulation.validate();
         anyhow::ensure!(problems.is_empty(), "{}: {problems:?}", path.display());
-        let prepared = dem_config::prepare(simulation)
-            .map_err(|problem| anyhow::anyhow!("{}: {problem}", path.display()))?;
+        let prepared = dem_config::prepare(simulation, &dem_config::Files::new())
+            .map_err(|problems| anyhow::anyhow!("{}: {problems:?}", path.display()))?;
         anyhow::ensure!(prepared.end_step > 0, "{}: does not run", path.display());
     }
     Ok(())
