@@ -247,11 +247,12 @@ unsafe fn wall_avx512(pass: &mut Pass<'_>, wall: &Wall, near: &[u32]) -> (u64, [
 /// The contact law with its constants in every lane.
 struct Law<V> {
     damping: Damping,
-    clip: bool,
+    /// Least normal force: zero, or none where attraction is allowed.
+    floor: V,
     rate: V,
     /// Coefficients if there is only one material.
     single: Option<LawCoefficients<V>>,
-    rounding: bool,
+    /// Zero, which rounds nothing, if rounding is off.
     force_magic: V,
     torque_magic: V,
     zero: V,
@@ -308,12 +309,11 @@ impl<V: Lanes> Law<V> {
             };
             Self {
                 damping: table.model.damping,
-                clip: table.model.clip,
+                floor: V::splat(if table.model.clip { 0.0 } else { f64::NEG_INFINITY }),
                 rate: V::splat(table.model.tangential_rate),
                 single: (table.count() == 1).then(|| single(&table.coefficients[0])),
-                rounding: model.rounding,
-                force_magic: V::splat(magic(model.quanta.force)),
-                torque_magic: V::splat(magic(model.quanta.torque)),
+                force_magic: V::splat(if model.rounding { magic(model.quanta.force) } else { 0.0 }),
+                torque_magic: V::splat(if model.rounding { magic(model.quanta.torque) } else { 0.0 }),
                 zero: V::splat(0.0),
                 half: V::splat(0.5),
                 one: V::splat(1.0),
@@ -368,7 +368,7 @@ impl<V: Lanes> Law<V> {
         let elastic = secant * t.overlap;
         let total = elastic - coefficient * normal_speed;
         let repulsion = self.zero.max(total);
-        let normal_force = if self.clip { repulsion } else { total };
+        let normal_force = self.floor.max(total);
 
         let slip_speed = dot(slip, slip).sqrt();
         // 0/0, without slip and force, must give the second operand of min.
@@ -399,12 +399,12 @@ impl<V: Lanes> Law<V> {
 
     #[inline(always)]
     fn round_force(&self, v: [V; 3]) -> [V; 3] {
-        if self.rounding { v.map(|x| (x + self.force_magic) - self.force_magic) } else { v }
+        v.map(|x| (x + self.force_magic) - self.force_magic)
     }
 
     #[inline(always)]
     fn round_torque(&self, v: [V; 3]) -> [V; 3] {
-        if self.rounding { v.map(|x| (x + self.torque_magic) - self.torque_magic) } else { v }
+        v.map(|x| (x + self.torque_magic) - self.torque_magic)
     }
 }
 
@@ -470,6 +470,9 @@ unsafe fn pairs_in_lanes<V: Lanes, const SHIFTED: bool>(
         let mut found = Contacts::default();
         let mut lo = [0; BLOCK + MAX_WIDTH];
         let mut hi = [0; BLOCK + MAX_WIDTH];
+        let zero = law.zero;
+        let nowhere = Place { overlap: zero, normal: [zero; 3], radius_lo: zero, radius_hi: zero };
+        let mut places = [nowhere; MOST_BATCHES];
         let mut waiting = 0;
         let count = list.count;
         for (block, before) in list.touching.iter_mut().enumerate() {
@@ -503,11 +506,8 @@ unsafe fn pairs_in_lanes<V: Lanes, const SHIFTED: bool>(
                 hi[waiting] = list_hi[n];
                 waiting += 1;
             }
-            let mut n = 0;
-            while n + V::WIDTH <= waiting {
-                pair_batch::<V, SHIFTED>(pass, &law, &lo[n..n + V::WIDTH], &hi[n..n + V::WIDTH], V::WIDTH);
-                n += V::WIDTH;
-            }
+            let n = waiting - waiting % V::WIDTH;
+            pair_batches::<V, SHIFTED>(pass, &law, &mut places, &lo[..n], &hi[..n], n);
             for rest in n..waiting {
                 lo[rest - n] = lo[rest];
                 hi[rest - n] = hi[rest];
@@ -519,34 +519,93 @@ unsafe fn pairs_in_lanes<V: Lanes, const SHIFTED: bool>(
                 lo[n] = lo[0];
                 hi[n] = hi[0];
             }
-            pair_batch::<V, SHIFTED>(pass, &law, &lo[..V::WIDTH], &hi[..V::WIDTH], waiting);
+            pair_batches::<V, SHIFTED>(pass, &law, &mut places, &lo[..V::WIDTH], &hi[..V::WIDTH], waiting);
         }
         found
     }
 }
 
-/// Forces of the first `count` of `V::WIDTH` touching pairs.
+/// Vectors that a block's contacts and what the one before left over may fill, at four lanes.
+const MOST_BATCHES: usize = (BLOCK + MAX_WIDTH) / 4;
+
+/// Where the pairs of one vector touch.
+#[derive(Clone, Copy)]
+struct Place<V> {
+    overlap: V,
+    normal: [V; 3],
+    radius_lo: V,
+    radius_hi: V,
+}
+
+/// Forces of the first `count` of the touching pairs `lo`, `hi`, which fill whole vectors.
+///
+/// First all places, then all forces: roots and divisions of one vector wait on each other, so the processor should
+/// have those of the next ones at hand.
 ///
 /// # Safety
 /// As [`pairs_in_lanes`].
 #[expect(unsafe_code, reason = "vector kernel with unchecked indices")]
 #[inline(always)]
-unsafe fn pair_batch<V: Lanes, const SHIFTED: bool>(
+unsafe fn pair_batches<V: Lanes, const SHIFTED: bool>(
     pass: &mut Pass<'_>,
     law: &Law<V>,
+    places: &mut [Place<V>; MOST_BATCHES],
+    lo: &[u32],
+    hi: &[u32],
+    count: usize,
+) {
+    let batches = || lo.chunks_exact(V::WIDTH).zip(hi.chunks_exact(V::WIDTH));
+    // SAFETY: promised by the caller.
+    unsafe {
+        for (place, (lo, hi)) in places.iter_mut().zip(batches()) {
+            *place = pair_place::<V, SHIFTED>(pass, law, lo, hi);
+        }
+        for (n, (place, (lo, hi))) in places.iter().zip(batches()).enumerate() {
+            pair_forces(pass, law, place, lo, hi, (count - n * V::WIDTH).min(V::WIDTH));
+        }
+    }
+}
+
+/// # Safety
+/// As [`pairs_in_lanes`].
+#[expect(unsafe_code, reason = "vector kernel with unchecked indices")]
+#[inline(always)]
+unsafe fn pair_place<V: Lanes, const SHIFTED: bool>(
+    pass: &Pass<'_>,
+    law: &Law<V>,
+    lo: &[u32],
+    hi: &[u32],
+) -> Place<V> {
+    // SAFETY: promised by the caller.
+    let (d, radius_lo, radius_hi) = unsafe { separation::<V, SHIFTED>(pass, lo, hi) };
+    let distance = dot(d, d).sqrt();
+    // The root may round up to the sum of radii.
+    let overlap = law.zero.max((radius_lo + radius_hi) - distance);
+    let inverse = law.one / distance;
+    Place { overlap, normal: d.map(|x| x * inverse), radius_lo, radius_hi }
+}
+
+/// Forces of the first `count` pairs of one vector.
+///
+/// # Safety
+/// As [`pairs_in_lanes`].
+#[expect(unsafe_code, reason = "vector kernel with unchecked indices")]
+#[inline(always)]
+unsafe fn pair_forces<V: Lanes>(
+    pass: &mut Pass<'_>,
+    law: &Law<V>,
+    place: &Place<V>,
     lo: &[u32],
     hi: &[u32],
     count: usize,
 ) {
     // SAFETY: promised by the caller.
     unsafe {
-        let (d, radius_lo, radius_hi) = separation::<V, SHIFTED>(pass, lo, hi);
-        let distance = dot(d, d).sqrt();
-        let reach = radius_lo + radius_hi;
-        // The root may round up to the sum of radii.
-        let overlap = law.zero.max(reach - distance);
-        let inverse = law.one / distance;
-        let normal = d.map(|x| x * inverse);
+        // First, because its branch would otherwise push all the vectors below out of their registers.
+        let row =
+            |n: usize| pass.model.materials.row(pass.material[lo[n] as usize], pass.material[hi[n] as usize]);
+        let coefficients = law.coefficients(pass.model, row);
+        let Place { overlap, normal, radius_lo, radius_hi } = *place;
         // Half of the overlap belongs to each side; both arms then end in the same point, and friction conserves
         // angular momentum.
         let arm_lo = radius_lo - law.half * overlap;
@@ -561,12 +620,9 @@ unsafe fn pair_batch<V: Lanes, const SHIFTED: bool>(
             normal,
             velocity: [v[0] - u[0], v[1] - u[1], v[2] - u[2]],
             surface: std::array::from_fn(|k| arm_lo * p[k] + arm_hi * q[k]),
-            radius: radius_lo * radius_hi / reach,
+            radius: radius_lo * radius_hi / (radius_lo + radius_hi),
             inverse_mass: u[3] + v[3],
         };
-        let row =
-            |n: usize| pass.model.materials.row(pass.material[lo[n] as usize], pass.material[hi[n] as usize]);
-        let coefficients = law.coefficients(pass.model, row);
         let response = law.respond(coefficients, &touch);
 
         let force = law.round_force(response.force);

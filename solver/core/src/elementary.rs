@@ -48,6 +48,9 @@ pub(crate) fn angle_over_sine(z: f64) -> f64 {
 }
 
 /// Fifth root of x > 0: a guess from the exponent's bits, then Newton's method. Zero for zero.
+///
+/// Not inlined: it is the rare branch of kernels that need their registers.
+#[inline(never)]
 pub(crate) fn fifth_root(x: f64) -> f64 {
     if x <= 0.0 || !x.is_finite() {
         return x;
