@@ -188,7 +188,7 @@ fn the_trajectory_is_the_one_on_record() {
     let spheres = spheres();
     let golden = [
         (CONSTANT_RESTITUTION, 0x87b8_1994_8751_7664_a86d_414f_c7a3_468f),
-        (Damping::ConstantCoefficient { impact_speed: 0.2 }, 0),
+        (Damping::ConstantCoefficient { impact_speed: 0.2 }, 0xd701_77cf_e82f_e42e_c958_b127_d491_9279),
     ];
     for (damping, hash) in golden {
         let found = Sim::on_ranks(model(damping), &spheres, CUTS[1]).run(STEPS).hash();

@@ -123,7 +123,7 @@ fn v21_momentum_and_angular_momentum_stay_with_friction_and_damping() {
 
 #[test]
 fn v24_a_settled_bed_of_1000_puts_its_weight_on_the_floor() {
-    let (dt, gravity) = (2e-5, 9.81);
+    let (dt, gravity) = (5e-5, 9.81);
     // A larger tangential rate is unstable in explicit steps where particles have many contacts.
     let physics = Physics { restitution: 0.2, friction: 0.4, rate: 0.03 / dt, ..Physics::elastic(1e7) };
     let mut model = physics.model(dt, R);
@@ -145,10 +145,10 @@ fn v24_a_settled_bed_of_1000_puts_its_weight_on_the_floor() {
         })
         .collect();
     let mut sim = Sim::new(model, &bed);
-    sim.run(60_000);
+    sim.run(24_000);
 
     // Without history, friction lets the bed creep and tick: the balance holds for the mean over a while.
-    let (mut total, while_steps) = ([0.0; 3], 10_000);
+    let (mut total, while_steps) = ([0.0; 3], 16_000);
     for _ in 0..while_steps {
         sim.step();
         for force in sim.ranks[0].list.wall_forces() {
