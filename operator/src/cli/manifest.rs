@@ -1,0 +1,85 @@
+//! DemJob manifests as files.
+
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use dem_crds::DemJob;
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde::Deserialize;
+
+/// A DemJob and the ConfigMaps that stand beside it in the same file.
+#[derive(Clone, Debug)]
+pub struct Manifest {
+    /// The job.
+    pub job: DemJob,
+    /// ConfigMaps of the file, which may hold the job's simulation.
+    pub config_maps: Vec<ConfigMap>,
+}
+
+impl Manifest {
+    /// Reads a file of one or more YAML (or JSON) documents, exactly one of them a DemJob. Kinds other than
+    /// ConfigMap are passed over: they matter to a cluster only.
+    ///
+    /// # Errors
+    /// When the file cannot be read, a document is no YAML or a DemJob or ConfigMap is malformed.
+    pub fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
+        Self::parse(&text).with_context(|| path.display().to_string())
+    }
+
+    /// As [`Manifest::read`], from text.
+    ///
+    /// # Errors
+    /// See there.
+    pub fn parse(text: &str) -> anyhow::Result<Self> {
+        let (mut job, mut config_maps) = (None, Vec::new());
+        for (number, document) in serde_yaml::Deserializer::from_str(text).enumerate() {
+            let at = || format!("document {}", number + 1);
+            let value = serde_yaml::Value::deserialize(document).with_context(at)?;
+            match value.get("kind").and_then(|k| k.as_str()) {
+                Some("DemJob") => {
+                    if job.is_some() {
+                        bail!("{}: found a second DemJob; a file holds one", at());
+                    }
+                    let version = value.get("apiVersion").and_then(|v| v.as_str()).unwrap_or_default();
+                    if version != "granular.dev/v1alpha1" {
+                        bail!("{}: apiVersion: found `{version}`, expected `granular.dev/v1alpha1`", at());
+                    }
+                    job = Some(serde_yaml::from_value::<DemJob>(value).with_context(at)?);
+                }
+                Some("ConfigMap") => config_maps.push(serde_yaml::from_value(value).with_context(at)?),
+                _ => {}
+            }
+        }
+        match job {
+            Some(job) => Ok(Self { job, config_maps }),
+            None => bail!("found no document with `kind: DemJob`"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const JOB: &str = "apiVersion: granular.dev/v1alpha1\nkind: DemJob\nmetadata: {name: drum}\nspec:\n  \
+                       simulation: {configMap: {name: drum}}\n  ranks: 2\n";
+
+    #[test]
+    fn a_job_and_the_config_map_beside_it_are_found_and_other_kinds_passed_over() {
+        let text = format!(
+            "apiVersion: v1\nkind: Namespace\nmetadata: {{name: sand}}\n---\n{JOB}---\napiVersion: v1\nkind: ConfigMap\n\
+             metadata: {{name: drum}}\ndata: {{simulation.yaml: x}}\n"
+        );
+        let manifest = Manifest::parse(&text).unwrap();
+        assert_eq!((manifest.job.spec.ranks, manifest.config_maps.len()), (2, 1));
+    }
+
+    #[test]
+    fn two_jobs_no_job_and_another_version_are_refused() {
+        let error = |text: &str| format!("{:#}", Manifest::parse(text).unwrap_err());
+        assert!(error(&format!("{JOB}---\n{JOB}")).contains("document 2: found a second DemJob"));
+        assert!(error("kind: Pod\n").contains("no document"));
+        assert!(error(&JOB.replace("v1alpha1", "v9")).contains("found `granular.dev/v9`"));
+    }
+}
