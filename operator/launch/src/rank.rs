@@ -153,8 +153,7 @@ fn tee(
         let _done = done;
         let mut from = BufReader::new(from);
         let mut line = Vec::new();
-        loop {
-            let Ok(read) = from.fill_buf() else { break };
+        while let Ok(read) = from.fill_buf() {
             let length = read.len();
             // A reader that went away must not end the rank.
             let _ = to.write_all(read).and_then(|()| to.flush());

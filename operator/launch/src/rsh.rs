@@ -64,7 +64,7 @@ pub async fn run(arguments: &[String]) -> anyhow::Result<i32> {
     let address: IpAddr = host.parse().with_context(|| format!("host {host:?}, must be an IP address"))?;
     let variable = |name: &str| std::env::var(name).with_context(|| format!("environment variable {name}"));
     let tls_dir = std::env::var_os(TLS_DIR_VARIABLE).map_or_else(|| PathBuf::from("/dem/tls"), PathBuf::from);
-    let attempt = variable(ATTEMPT_VARIABLE)?.parse().with_context(|| format!("{ATTEMPT_VARIABLE}"))?;
+    let attempt = variable(ATTEMPT_VARIABLE)?.parse().context(ATTEMPT_VARIABLE)?;
     let token = variable(TOKEN_VARIABLE)?;
     let port = match std::env::var(PORT_VARIABLE) {
         Ok(port) => port.parse().with_context(|| format!("{PORT_VARIABLE}={port}, must be a port"))?,
