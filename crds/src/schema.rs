@@ -61,7 +61,7 @@ pub const RULES: &[Rule] = &[
         at: &[],
         expression: "size(self.metadata.name) <= 48 && !self.metadata.name.contains('.')",
         message: "metadata.name must have at most 48 characters and no dot: pods are named <name>-launcher-<attempt>, a host name of at most 63",
-        field: Some(".metadata.name"),
+        field: None,
     },
     Rule {
         at: &[],
@@ -126,12 +126,6 @@ pub const RULES: &[Rule] = &[
         expression: fixed!("time.step"),
         message: "the time step is fixed once the job has started; create a new DemJob",
         field: Some(".spec.simulation"),
-    },
-    Rule {
-        at: &[],
-        expression: "!has(self.spec.queue) || !has(self.metadata.labels) || !('kueue.x-k8s.io/queue-name' in self.metadata.labels)",
-        message: "give either spec.queue or the label kueue.x-k8s.io/queue-name, not both",
-        field: Some(".spec.queue"),
     },
     Rule {
         at: &["spec"],
@@ -228,6 +222,9 @@ pub fn crd() -> CustomResourceDefinition {
         let Some(properties) = validation.open_api_v3_schema.take() else { continue };
         let mut root = serde_json::to_value(properties).unwrap_or_default();
         normalise(&mut root);
+        if let Some(status) = root.get_mut("properties").and_then(|properties| properties.get_mut("status")) {
+            drop_defaults(status);
+        }
         for (path, keys) in MAP_LISTS {
             if let Some(list) = property_mut(&mut root, path) {
                 list.insert("x-kubernetes-list-type".to_owned(), json!("map"));
@@ -292,6 +289,18 @@ fn normalise(schema: &mut Value) {
     }
     if let Some(Value::Object(properties)) = object.get_mut("properties") {
         properties.values_mut().for_each(normalise);
+    }
+}
+
+/// The operator writes the whole status: the API server is to fill in nothing, and a default must be valid.
+fn drop_defaults(schema: &mut Value) {
+    let Some(object) = schema.as_object_mut() else { return };
+    object.remove("default");
+    if let Some(items) = object.get_mut("items") {
+        drop_defaults(items);
+    }
+    if let Some(Value::Object(properties)) = object.get_mut("properties") {
+        properties.values_mut().for_each(drop_defaults);
     }
 }
 
