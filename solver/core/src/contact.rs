@@ -321,7 +321,7 @@ impl<V: Lanes> Law<V> {
         }
     }
 
-    /// Coefficients of the materials of `count` contacts; lanes beyond repeat the last.
+    /// Coefficients of the contacts in all lanes; `row` is the row of a lane's materials in the table.
     ///
     /// # Safety
     /// The processor must have the instructions of `V`.
@@ -331,8 +331,8 @@ impl<V: Lanes> Law<V> {
             return single;
         }
         let mut columns = [[0.0; MAX_WIDTH]; 3];
-        for n in 0..V::WIDTH {
-            let c = &model.materials.coefficients[row(n)];
+        for (n, row) in (0..V::WIDTH).map(row).enumerate() {
+            let c = &model.materials.coefficients[row];
             columns[0][n] = c.stiffness;
             columns[1][n] = c.damping;
             columns[2][n] = c.friction;

@@ -13,7 +13,7 @@ pub struct Quanta {
     pub torque: f64,
 }
 
-/// Contributions and sums stay below this many quanta, in every component.
+/// Contributions stay below this many quanta, in every component.
 pub const CONTRIBUTION_QUANTA: f64 = (1u64 << 51) as f64;
 /// Sums stay below this many quanta, in every component.
 pub const SUM_QUANTA: f64 = (1u64 << 52) as f64;
