@@ -41,3 +41,12 @@ pub fn samples() -> anyhow::Result<Vec<PathBuf>> {
     found.sort();
     Ok(found)
 }
+
+/// The DemJob of a manifest. By way of JSON, as the API server reads it: `serde_yaml` alone wants tags for our unions.
+///
+/// # Errors
+/// When the text is no DemJob.
+pub fn job_from(manifest: &str) -> anyhow::Result<dem_crds::DemJob> {
+    let value: serde_json::Value = serde_yaml::from_str(manifest)?;
+    Ok(serde_json::from_value(value)?)
+}

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::Context;
 use dem_operator::rbac;
-use dem_tests::{programs, project, read, samples};
+use dem_tests::{job_from, programs, project, read, samples};
 use promql_parser::parser::{Expr, VectorSelector};
 use promql_parser::util::{ExprVisitor, walk_expr};
 
@@ -48,8 +48,7 @@ fn every_sample_is_a_demjob_of_the_types_without_a_problem() -> anyhow::Result<(
     let samples = samples()?;
     anyhow::ensure!(samples.len() >= 5, "only {} samples", samples.len());
     for path in samples {
-        let job: dem_crds::DemJob =
-            serde_yaml::from_str(&read(&path)?).with_context(|| path.display().to_string())?;
+        let job = job_from(&read(&path)?).with_context(|| path.display().to_string())?;
         let Some(dem_crds::SimulationSource::Inline(simulation)) = &job.spec.simulation else {
             anyhow::bail!("{}: no inline simulation", path.display());
         };
