@@ -10,10 +10,10 @@ use runs::Case;
 
 const GAS: &str = r#"
 domain: {min: [0, 0, 0], max: [1, 1, 1]}
-materials: [{name: a, density: 1000, youngsModulus: 1.0e6, poissonRatio: 0.2}]
+materials: [{name: a, density: 1000, youngsModulus: 4.0e6, poissonRatio: 0.2}]
 pairs: [{materials: [a, a], restitution: 0.9, friction: 0.3}]
 particles:
-  - lattice: {counts: [8, 8, 8], fit: [1, 1, 1], radius: 0.05, material: a, velocity: {random: {maxSpeed: 3, seed: 3}}}
+  - lattice: {counts: [8, 8, 8], fit: [1, 1, 1], radius: 0.05, material: a, velocity: {random: {maxSpeed: 1.5, seed: 3}}}
 time: {end: {steps: 250}}
 checkpoint: {everySteps: 50, keep: 3}
 outputs: {vtu: false, picture: {colour: None}}
@@ -144,7 +144,7 @@ fn a_started_run_refuses_another_gravity_but_takes_another_end_and_ghost_layer()
 
 #[test]
 fn a_guard_writes_the_last_good_state_and_ends_every_rank() {
-    let text = GAS.replace("1.0e6", "1.0e4").replace("everySteps: 50", "everySteps: 0");
+    let text = GAS.replace("4.0e6", "1.0e4").replace("everySteps: 50", "everySteps: 0");
     let case = Case::new(&text);
     let ends = case.ends(3, None);
     let messages: Vec<&str> = ends

@@ -10,16 +10,16 @@ use runs::{Case, Ran};
 const BOX: &str = r#"
 domain: {min: [0, 0, 0], max: [1, 1, 1], faces: {zMax: Open}}
 materials:
-  - {name: a, density: 1000, youngsModulus: 1.0e6, poissonRatio: 0.2}
-  - {name: b, density: 2000, youngsModulus: 2.0e6, poissonRatio: 0.3}
+  - {name: a, density: 1000, youngsModulus: 4.0e6, poissonRatio: 0.2}
+  - {name: b, density: 2000, youngsModulus: 8.0e6, poissonRatio: 0.3}
 pairs:
   - {materials: [a, a], restitution: 0.9, friction: 0.3}
   - {materials: [a, b], restitution: 0.8, friction: 0.2}
   - {materials: [b, b], restitution: 0.7, friction: 0.4}
 particles:
-  - lattice: {counts: [10, 10, 6], fit: [1, 1, 0.6], radius: 0.038, material: a, velocity: {random: {maxSpeed: 4, seed: 3}}}
-  - lattice: {counts: [10, 10, 4], origin: [0, 0, 0.6], fit: [1, 1, 0.4], radius: 0.03, material: b, velocity: {random: {maxSpeed: 4, seed: 4}}}
-time: {end: {steps: 1200}}
+  - lattice: {counts: [10, 10, 6], fit: [1, 1, 0.6], radius: 0.038, material: a, velocity: {random: {maxSpeed: 1.5, seed: 3}}}
+  - lattice: {counts: [10, 10, 4], origin: [0, 0, 0.6], fit: [1, 1, 0.4], radius: 0.03, material: b, velocity: {random: {maxSpeed: 1.5, seed: 4}}}
+time: {end: {steps: 3000}}
 balance: {everySteps: 100, threshold: 0}
 outputs: {vtu: false, picture: {colour: None}}
 "#;
@@ -31,11 +31,11 @@ domain:
   max: [0.5, 0.9, 0.8]
   faces: {xMin: Periodic, xMax: Periodic, yMin: Periodic, yMax: Periodic, zMin: Periodic, zMax: Periodic}
 gravity: [0, 0, 0]
-materials: [{name: a, density: 1000, youngsModulus: 1.0e6, poissonRatio: 0.2}]
+materials: [{name: a, density: 1000, youngsModulus: 4.0e6, poissonRatio: 0.2}]
 pairs: [{materials: [a, a], restitution: 0.95, friction: 0.3}]
 particles:
-  - lattice: {counts: [10, 9, 8], fit: [1, 0.9, 0.8], radius: 0.035, material: a, velocity: {random: {maxSpeed: 4, seed: 5}}}
-time: {end: {steps: 800}}
+  - lattice: {counts: [10, 9, 8], fit: [1, 0.9, 0.8], radius: 0.035, material: a, velocity: {random: {maxSpeed: 1.5, seed: 5}}}
+time: {end: {steps: 2500}}
 balance: {everySteps: 100, threshold: 0}
 outputs: {vtu: false, picture: {colour: None}}
 "#;
@@ -111,11 +111,11 @@ fn a_restart_in_the_middle_on_other_ranks_changes_nothing() {
     let straight = Case::new(BOX).run(1);
     for (first, second) in [(4, 3), (1, 12), (6, 1), (2, 2)] {
         let mut case = Case::new(&format!("{BOX}checkpoint: {{everySteps: 0}}\n"));
-        case.stop_at(500 + first as u64);
+        case.stop_at(1200 + first as u64);
         case.run(first);
         case.job.attempt = 2;
         let ran = case.run(second);
-        assert!(ran.number("startStep") >= 500, "started at {}", ran.number("startStep"));
+        assert!(ran.number("startStep") >= 1200, "started at {}", ran.number("startStep"));
         assert_eq!(ran.hash, straight.hash, "{first} ranks, then {second}");
     }
 }

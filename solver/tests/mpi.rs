@@ -12,10 +12,10 @@ const SOLVER: &str = env!("CARGO_BIN_EXE_dem-solver");
 
 const GAS: &str = r#"
 domain: {min: [0, 0, 0], max: [1, 1, 1]}
-materials: [{name: a, density: 1000, youngsModulus: 1.0e6, poissonRatio: 0.2}]
+materials: [{name: a, density: 1000, youngsModulus: 4.0e6, poissonRatio: 0.2}]
 pairs: [{materials: [a, a], restitution: 0.9, friction: 0.3}]
 particles:
-  - lattice: {counts: [10, 10, 10], fit: [1, 1, 1], radius: 0.04, material: a, velocity: {random: {maxSpeed: 4, seed: 3}}}
+  - lattice: {counts: [10, 10, 10], fit: [1, 1, 1], radius: 0.04, material: a, velocity: {random: {maxSpeed: 1.5, seed: 3}}}
 balance: {everySteps: 100, threshold: 0}
 outputs: {vtu: false, picture: {colour: None}}
 "#;
@@ -178,7 +178,7 @@ fn a_rank_whose_lease_ended_ends_all_with_code_76_and_no_result() {
 #[test]
 fn a_guard_on_one_rank_ends_all_with_code_66_and_a_checkpoint() {
     // Spheres so soft and fast that they are pressed far into each other.
-    let text = GAS.replace("1.0e6", "2.0e4").replace("restitution: 0.9", "restitution: 1")
+    let text = GAS.replace("4.0e6", "2.0e4").replace("restitution: 0.9", "restitution: 1")
         + "contact: {tangentialRate: {perSecond: 0}}\n";
     let job = Job::new(&text, 100_000);
     assert_eq!(code_of(job.start(3)), 66, "{}", job.stderr());
