@@ -144,7 +144,7 @@ fn a_started_run_refuses_another_gravity_but_takes_another_end_and_ghost_layer()
 
 #[test]
 fn a_guard_writes_the_last_good_state_and_ends_every_rank() {
-    let text = GAS.replace("4.0e6", "1.0e4").replace("everySteps: 50", "everySteps: 0");
+    let text = GAS.replace("4.0e6", "1.0e5").replace("everySteps: 50", "everySteps: 0");
     let case = Case::new(&text);
     let ends = case.ends(3, None);
     let messages: Vec<&str> = ends

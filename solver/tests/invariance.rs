@@ -19,8 +19,8 @@ pairs:
 particles:
   - lattice: {counts: [10, 10, 6], fit: [1, 1, 0.6], radius: 0.038, material: a, velocity: {random: {maxSpeed: 1.5, seed: 3}}}
   - lattice: {counts: [10, 10, 4], origin: [0, 0, 0.6], fit: [1, 1, 0.4], radius: 0.03, material: b, velocity: {random: {maxSpeed: 1.5, seed: 4}}}
-time: {end: {steps: 3000}}
-balance: {everySteps: 100, threshold: 0}
+time: {end: {steps: 4000}}
+balance: {everySteps: 20, threshold: 0}
 outputs: {vtu: false, picture: {colour: None}}
 "#;
 
@@ -35,8 +35,8 @@ materials: [{name: a, density: 1000, youngsModulus: 4.0e6, poissonRatio: 0.2}]
 pairs: [{materials: [a, a], restitution: 0.95, friction: 0.3}]
 particles:
   - lattice: {counts: [10, 9, 8], fit: [1, 0.9, 0.8], radius: 0.035, material: a, velocity: {random: {maxSpeed: 1.5, seed: 5}}}
-time: {end: {steps: 2500}}
-balance: {everySteps: 100, threshold: 0}
+time: {end: {steps: 5000}}
+balance: {everySteps: 20, threshold: 0}
 outputs: {vtu: false, picture: {colour: None}}
 "#;
 

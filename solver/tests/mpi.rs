@@ -178,7 +178,7 @@ fn a_rank_whose_lease_ended_ends_all_with_code_76_and_no_result() {
 #[test]
 fn a_guard_on_one_rank_ends_all_with_code_66_and_a_checkpoint() {
     // Spheres so soft and fast that they are pressed far into each other.
-    let text = GAS.replace("4.0e6", "2.0e4").replace("restitution: 0.9", "restitution: 1")
+    let text = GAS.replace("4.0e6", "1.0e5").replace("restitution: 0.9", "restitution: 1")
         + "contact: {tangentialRate: {perSecond: 0}}\n";
     let job = Job::new(&text, 100_000);
     assert_eq!(code_of(job.start(3)), 66, "{}", job.stderr());

@@ -144,7 +144,8 @@ proptest! {
 #[test]
 fn a_particle_that_jumped_beyond_all_neighbours_is_named() {
     let points: Vec<[f64; 3]> = (0..40).map(|i| [(f64::from(i) + 0.5) / 40.0, 0.4, 0.3]).collect();
-    let tree = rcb(&points, None, DOMAIN, 4, &mut Serial);
+    let bar = Box3::new([0.0, 0.3, 0.2], [1.0, 0.5, 0.4]);
+    let tree = rcb(&points, None, bar, 4, &mut Serial);
     let home = [0, 1, 2, 3];
     let partners = neighbours(&tree, &home, 0.02, DOMAIN, [false; 3]);
     assert_eq!(partners, [vec![1], vec![0, 2], vec![1, 3], vec![2]]);
