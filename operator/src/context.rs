@@ -50,6 +50,9 @@ pub struct Context {
     memories: Mutex<HashMap<String, Memory>>,
 }
 
+/// Pods, nodes and jobs of the cluster.
+pub type Caches = (Store<Pod>, Store<Node>, Store<DeserializeGuard<DemJob>>);
+
 /// What is remembered of one job, by UID.
 #[derive(Default)]
 pub struct Memory {
@@ -87,9 +90,7 @@ impl Context {
         args: Args,
         client: Client,
         identity: String,
-        pods: Store<Pod>,
-        nodes: Store<Node>,
-        known: Store<DeserializeGuard<DemJob>>,
+        (pods, nodes, known): Caches,
         metrics: Arc<Metrics>,
         wake: UnboundedSender<JobRef>,
     ) -> Self {

@@ -15,6 +15,9 @@ use prometheus::{
 
 const JOB: [&str; 2] = ["demjob", "demjob_namespace"];
 
+/// Reads one value of a run.
+type RunValue = fn(&RunFigures) -> Option<f64>;
+
 /// Figures of one job, taken from the status that was published for it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobFigures {
@@ -58,7 +61,7 @@ pub struct Metrics {
     jobs: IntGaugeVec,
     job_attempt: IntGaugeVec,
     job_condition: IntGaugeVec,
-    job_run: [(GaugeVec, fn(&RunFigures) -> Option<f64>); 6],
+    job_run: [(GaugeVec, RunValue); 6],
     known: Mutex<BTreeMap<(String, String), JobFigures>>,
 }
 
@@ -69,10 +72,9 @@ impl Metrics {
     /// When two families have the same name.
     pub fn new() -> Result<Self, prometheus::Error> {
         let registry = Registry::new();
-        let family =
-            |name: &str, help: &str, unit: fn(&RunFigures) -> Option<f64>| -> Result<_, prometheus::Error> {
-                Ok((register(&registry, GaugeVec::new(Opts::new(name, help), &JOB)?)?, unit))
-            };
+        let family = |name: &str, help: &str, value: RunValue| -> Result<_, prometheus::Error> {
+            Ok((register(&registry, GaugeVec::new(Opts::new(name, help), &JOB)?)?, value))
+        };
         let job_run = [
             family("demoperator_job_step", "Last completed step.", |r| Some(r.step))?,
             family("demoperator_job_end_step", "Step at which the run ends.", |r| r.steps)?,

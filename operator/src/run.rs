@@ -159,9 +159,7 @@ async fn control(
         args,
         client,
         identity,
-        pods.clone(),
-        nodes.clone(),
-        known.clone(),
+        (pods.clone(), nodes.clone(), known.clone()),
         metrics,
         wake,
     ));
