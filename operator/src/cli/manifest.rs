@@ -35,7 +35,8 @@ impl Manifest {
         let (mut job, mut config_maps) = (None, Vec::new());
         for (number, document) in serde_yaml::Deserializer::from_str(text).enumerate() {
             let at = || format!("document {}", number + 1);
-            let value = serde_yaml::Value::deserialize(document).with_context(at)?;
+            // By way of JSON, as the API server reads it: `serde_yaml` alone wants tags for our unions.
+            let value = serde_json::Value::deserialize(document).with_context(at)?;
             match value.get("kind").and_then(|k| k.as_str()) {
                 Some("DemJob") => {
                     if job.is_some() {
@@ -45,9 +46,9 @@ impl Manifest {
                     if version != "granular.dev/v1alpha1" {
                         bail!("{}: apiVersion: found `{version}`, expected `granular.dev/v1alpha1`", at());
                     }
-                    job = Some(serde_yaml::from_value::<DemJob>(value).with_context(at)?);
+                    job = Some(serde_json::from_value::<DemJob>(value).with_context(at)?);
                 }
-                Some("ConfigMap") => config_maps.push(serde_yaml::from_value(value).with_context(at)?),
+                Some("ConfigMap") => config_maps.push(serde_json::from_value(value).with_context(at)?),
                 _ => {}
             }
         }
@@ -73,6 +74,12 @@ mod tests {
         );
         let manifest = Manifest::parse(&text).unwrap();
         assert_eq!((manifest.job.spec.ranks, manifest.config_maps.len()), (2, 1));
+    }
+
+    #[test]
+    fn a_simulation_inline_is_read_without_yaml_tags() {
+        let sample = include_str!("../../../manifests/samples/packing.yaml");
+        assert!(Manifest::parse(sample).unwrap().job.spec.simulation.is_some());
     }
 
     #[test]
