@@ -43,6 +43,11 @@ fn restart(text: &str) -> Result<Restart, String> {
     })
 }
 
+fn rank_and_step(text: &str) -> Result<(u32, u64), String> {
+    let parsed = text.split_once(':').and_then(|(rank, step)| Some((rank.parse().ok()?, step.parse().ok()?)));
+    parsed.ok_or_else(|| format!("{text:?}: expected RANK:STEP, for example 1:10"))
+}
+
 /// Arguments of `run`.
 #[derive(Clone, Debug, Args)]
 pub struct RunArgs {
@@ -82,6 +87,9 @@ pub struct RunArgs {
     /// Rebuild neighbour lists at every multiple of so many steps as well.
     #[arg(long, value_name = "STEPS", hide = true)]
     pub phase: Option<u64>,
+    /// Panic on this rank in this step, to show that all ranks end.
+    #[arg(long, value_name = "RANK:STEP", hide = true, value_parser = rank_and_step)]
+    pub panic: Option<(u32, u64)>,
 }
 
 /// Which instructions the contact kernel uses.

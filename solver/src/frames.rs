@@ -11,11 +11,8 @@ use crate::failure::Failure;
 use crate::files;
 use crate::job::Job;
 use crate::layout::Space;
-use crate::output::picture::{ColourBy, picture};
+use crate::output::picture::{ColourBy, Scene, picture, visible};
 use crate::output::{Shown, dump, vtu};
-
-/// Particles that a picture is drawn from at most: beyond, rank 0 gets every second, third, ... one.
-const MOST_DRAWN: u64 = 2_000_000;
 
 /// Folder of an attempt's results.
 pub fn folder(job: &Job) -> PathBuf {
@@ -60,7 +57,7 @@ impl Frames {
         }
         let (min, max) = (space.domain.min, space.domain.max);
         if self.outputs.dump
-            && let Some(mut all) = gather(comm, particles, 1)?
+            && let Some(mut all) = gather(comm, particles)?
         {
             all.sort_unstable_by_key(|particle| particle.id);
             let text = dump::dump(step, min, max, space.periodic, &all);
@@ -72,11 +69,15 @@ impl Frames {
             Colour::None => return Ok(()),
         };
         if last {
-            let mut count = [particles.owned() as u64];
-            comm.sum(&mut count)?;
-            if let Some(shown) = gather(comm, particles, count[0].div_ceil(MOST_DRAWN).max(1))? {
+            let own = shown(particles, comm.rank());
+            let mut reach = Scene::reach(&own);
+            comm.all_reduce(&mut reach, f64::max)?;
+            let scene = Scene::new(reach, min, max);
+            let seen: Vec<FullRecord> =
+                visible(&own, &scene).into_iter().map(|index| particles.full_record(index)).collect();
+            if let Some(shown) = gather_records(comm, &seen)? {
                 let path = self.folder.join("packing.png");
-                let png = picture(&shown, min, max, comm.size(), colour)
+                let png = picture(&shown, &scene, comm.size(), colour)
                     .map_err(|e| Failure::write(&path, std::io::Error::other(e)))?;
                 files::commit_bytes(page, &path, &png)?;
             }
@@ -92,7 +93,7 @@ impl Frames {
         step: u64,
         time: f64,
     ) -> Result<(), Failure> {
-        let own = shown(particles, comm.rank(), 1);
+        let own = shown(particles, comm.rank());
         let name = |rank| match comm.size() {
             1 => format!("step-{step}.vtu"),
             _ => format!("step-{step}-{rank}.vtu"),
@@ -130,19 +131,21 @@ pub fn shown_record(record: &FullRecord, rank: u32) -> Shown {
     }
 }
 
-fn records(particles: &Particles, every: u64) -> impl Iterator<Item = FullRecord> + '_ {
-    let owned = (0..particles.owned()).filter(move |i| particles.ids()[*i].is_multiple_of(every));
-    owned.map(|i| particles.full_record(i))
+fn records(particles: &Particles) -> impl Iterator<Item = FullRecord> + '_ {
+    (0..particles.owned()).map(|i| particles.full_record(i))
 }
 
-fn shown(particles: &Particles, rank: u32, every: u64) -> Vec<Shown> {
-    records(particles, every).map(|record| shown_record(&record, rank)).collect()
+fn shown(particles: &Particles, rank: u32) -> Vec<Shown> {
+    records(particles).map(|record| shown_record(&record, rank)).collect()
 }
 
-/// Every so many-th particle of all ranks, on rank 0.
-fn gather(comm: &mut Comm, particles: &Particles, every: u64) -> Result<Option<Vec<Shown>>, Failure> {
-    let own: Vec<FullRecord> = records(particles, every).collect();
-    let parts = comm.gather(bytemuck::cast_slice(&own).to_vec())?;
+/// The particles of all ranks, on rank 0.
+fn gather(comm: &mut Comm, particles: &Particles) -> Result<Option<Vec<Shown>>, Failure> {
+    gather_records(comm, &records(particles).collect::<Vec<_>>())
+}
+
+fn gather_records(comm: &mut Comm, own: &[FullRecord]) -> Result<Option<Vec<Shown>>, Failure> {
+    let parts = comm.gather(bytemuck::cast_slice(own).to_vec())?;
     let read = |(rank, part): (u32, Vec<u8>)| {
         let records = part.chunks_exact(size_of::<FullRecord>()).map(bytemuck::pod_read_unaligned);
         records.map(|record| shown_record(&record, rank)).collect::<Vec<_>>()

@@ -36,6 +36,8 @@ pub struct Job {
     pub perturb: Option<u64>,
     /// Rebuild lists at every multiple of so many steps as well.
     pub phase: Option<u64>,
+    /// Rank and step to panic in.
+    pub panic: Option<(u32, u64)>,
 }
 
 /// The texts that rank 0 reads for all.
@@ -143,6 +145,7 @@ impl Job {
             rounding: !args.no_rounding,
             perturb: args.perturb,
             phase: args.phase,
+            panic: args.panic,
         })
     }
 }

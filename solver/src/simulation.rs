@@ -54,7 +54,7 @@ struct Totals {
     rebuilds: u64,
     rebalances: u64,
     migrated: u64,
-    crossings: u64,
+    crossings: [u64; 6],
     opened: u64,
     closed: u64,
 }
@@ -116,6 +116,7 @@ pub struct Simulation<'a> {
     start_ghosts: Option<[u64; LEVELS]>,
     frames: Frames,
     started_at: f64,
+    started_at_cpu: f64,
 }
 
 impl<'a> Simulation<'a> {
@@ -169,6 +170,7 @@ impl<'a> Simulation<'a> {
             start_ghosts: None,
             frames: Frames::new(&job),
             started_at: clock::wall(),
+            started_at_cpu: clock::thread_cpu(),
             job,
             setup,
             comm,
@@ -192,6 +194,7 @@ impl<'a> Simulation<'a> {
     pub fn run(mut self) -> Result<End, Failure> {
         self.page.state.store(State::Running as u64, Ordering::Release);
         self.started_at = clock::wall();
+        self.started_at_cpu = clock::thread_cpu();
         self.keep();
         let mut end = self.settle()?;
         if end.is_none() && self.step >= self.setup.end_step {
@@ -207,6 +210,9 @@ impl<'a> Simulation<'a> {
     }
 
     fn step(&mut self) -> Result<Option<End>, Failure> {
+        if self.job.panic == Some((self.comm.rank(), self.step + 1)) {
+            panic!("as asked by --panic");
+        }
         self.integrate();
         if let Some(end) = self.agree()? {
             return Ok(Some(end));
@@ -226,7 +232,9 @@ impl<'a> Simulation<'a> {
         self.kick_pending = false;
         let drift = self.phases.compute(|| advance(model, particles, list));
         match drift {
-            Ok(drift) => self.totals.crossings += drift.crossings,
+            Ok(drift) => {
+                self.totals.crossings.iter_mut().zip(drift.crossings).for_each(|(total, new)| *total += new);
+            }
             Err(violation) => self.note(self.step + 1, violation),
         }
     }
@@ -586,6 +594,7 @@ impl<'a> Simulation<'a> {
             ghosts: self.particles.ghosts() as u64,
             contacts: self.touching.touching + self.touching.walls,
             migrated: self.totals.migrated,
+            cpu_seconds: clock::thread_cpu() - self.started_at_cpu,
             calc_seconds: self.phases.calc,
             calc_wall_seconds: self.phases.calc_wall,
             comm_seconds: self.phases.comm,
@@ -611,8 +620,10 @@ impl<'a> Simulation<'a> {
         let wall = clock::wall() - self.started_at;
         let hash = self.hash()?;
         let (totals, touching) = (self.totals, self.touching);
-        let mut sums = [totals.opened, totals.closed, totals.crossings, touching.touching + touching.walls];
+        let mut sums = [totals.opened, totals.closed, touching.touching + touching.walls];
         self.comm.sum(&mut sums)?;
+        let mut crossings = totals.crossings;
+        self.comm.sum(&mut crossings)?;
         // Figures are taken before they travel themselves.
         let own = serde_json::to_vec(&self.figures())
             .map_err(|e| Failure::write(Path::new("summary"), e.into()))?;
@@ -637,10 +648,11 @@ impl<'a> Simulation<'a> {
             rebuilds: totals.rebuilds,
             migrations: per_rank.iter().map(|rank| rank.migrated).sum(),
             rebalances: totals.rebalances,
-            contacts: sums[3],
+            contacts: sums[2],
             contacts_opened: sums[0],
             contacts_closed: sums[1],
-            face_crossings: sums[2],
+            face_crossings: crossings.iter().sum(),
+            crossings_of_face: crossings,
             start_ghosts: BetweenRanks::total(per_rank.iter().map(|rank| rank.start_ghosts_received)),
             bytes: BetweenRanks::total(per_rank.iter().map(|rank| rank.bytes_sent)),
             messages: BetweenRanks::total(per_rank.iter().map(|rank| rank.messages_sent)),

@@ -49,6 +49,8 @@ pub struct Summary {
     pub contacts_closed: u64,
     /// Crossings of periodic faces.
     pub face_crossings: u64,
+    /// Those of xMin, xMax, yMin, yMax, zMin and zMax.
+    pub crossings_of_face: [u64; 6],
     /// Ghost records received in the exchange at the start.
     pub start_ghosts: BetweenRanks,
     /// Payload bytes of all messages sent.
@@ -130,6 +132,8 @@ pub struct RankFigures {
     pub contacts: u64,
     /// Particles that left for other ranks.
     pub migrated: u64,
+    /// CPU time of the steps with all that belongs to them [s].
+    pub cpu_seconds: f64,
     /// CPU time of computing [s].
     pub calc_seconds: f64,
     /// Wall time of computing [s].

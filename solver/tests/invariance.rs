@@ -84,7 +84,10 @@ fn colliding_spheres_in_a_box_move_alike_on_any_ranks() {
 fn a_periodic_gas_that_crosses_every_face_moves_alike_on_any_ranks() {
     check(PERIODIC);
     let ran = Case::new(PERIODIC).run(4);
-    assert!(ran.number("faceCrossings") >= 500, "{}", ran.number("faceCrossings"));
+    let crossings: Vec<u64> = serde_json::from_value(ran.summary()["crossingsOfFace"].clone()).unwrap();
+    assert!(crossings.len() == 6 && crossings.iter().all(|n| *n >= 30), "{crossings:?}");
+    assert_eq!(crossings.iter().sum::<u64>(), ran.number("faceCrossings"));
+    assert!(ran.number("faceCrossings") >= 500, "{crossings:?}");
 }
 
 #[test]

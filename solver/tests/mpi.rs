@@ -38,6 +38,10 @@ impl Job {
 
     /// Starts the solver on `ranks` ranks, without mpirun if it is one.
     fn start(&self, ranks: u32) -> Child {
+        self.start_with(ranks, &[])
+    }
+
+    fn start_with(&self, ranks: u32, more: &[&str]) -> Child {
         let mut command = if ranks == 1 {
             Command::new(SOLVER)
         } else {
@@ -61,6 +65,7 @@ impl Job {
             .arg(self.path("checkpoints"))
             .arg("--pages")
             .arg(self.path("pages"))
+            .args(more)
             .stdout(Stdio::null())
             .stderr(std::fs::File::create(self.path("stderr")).unwrap())
             .spawn()
@@ -185,4 +190,15 @@ fn a_guard_on_one_rank_ends_all_with_code_66_and_a_checkpoint() {
     let said = job.stderr();
     assert!(said.contains("rank ") && said.contains("step ") && said.contains("overlap"), "{said}");
     assert_eq!(job.checkpoints().len(), 1);
+}
+
+#[test]
+fn a_panic_on_one_rank_ends_all_with_code_70_and_names_rank_and_step() {
+    let job = Job::new(GAS, 100_000_000);
+    assert_eq!(code_of(job.start_with(3, &["--panic", "1:25"])), 70, "{}", job.stderr());
+    assert!(job.stderr().contains("rank 1: panic in step 25"), "{}", job.stderr());
+    for rank in 0..3 {
+        wait("the ranks' end", || kill(job.pid(rank), None).is_err());
+    }
+    assert!(!job.path("output/attempt-1/summary.json").exists());
 }

@@ -13,8 +13,8 @@ use crate::record::{Load, Record};
 /// What a drift saw.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Drift {
-    /// Periodic faces crossed by owned particles.
-    pub crossings: u64,
+    /// Crossings of each periodic face by owned particles: low x, high x, low y, high y, low z, high z.
+    pub crossings: [u64; 6],
     /// Largest speed [m/s].
     pub max_speed: f64,
 }
@@ -133,13 +133,18 @@ fn advance<const HALVES: usize>(
         fastest = f64::max(fastest, square);
         drift(&mut position.0, v, model.dt);
         if wraps {
-            let crossed = model.periodic.wrap(&mut position.0, image);
-            found.crossings += u64::from(crossed);
+            let before = *image;
+            if model.periodic.wrap(&mut position.0, image) > 0 {
+                for k in 0..3 {
+                    found.crossings[2 * k] += u64::from(image[k] < before[k]);
+                    found.crossings[2 * k + 1] += u64::from(image[k] > before[k]);
+                }
+            }
         }
         *load = Load::default();
     }
     ghost_loads.fill(Load::default());
-    particles.wrapped += found.crossings;
+    particles.wrapped += found.crossings.iter().sum::<u64>();
 
     if !exact {
         return Err(load_violation(model, particles));

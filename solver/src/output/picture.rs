@@ -66,21 +66,106 @@ struct Canvas {
     depth: Vec<f32>,
 }
 
-/// A PNG of particles in the box `min`..`max` [m]. `ranks` is the number of ranks of the run.
+/// What all ranks must agree on to draw the same picture.
+#[derive(Clone, Copy, Debug)]
+pub struct Scene {
+    low: [f64; 3],
+    high: [f64; 3],
+    fastest: f64,
+}
+
+impl Scene {
+    /// How far particles reach along -x, -y, -z, x, y and z [m], and their largest speed [m/s]. Of several ranks the
+    /// largest of each counts.
+    pub fn reach(particles: &[Shown]) -> [f64; 7] {
+        let mut reach = [f64::NEG_INFINITY; 7];
+        reach[6] = 0.0;
+        for particle in particles {
+            if particle.position.iter().all(|x| x.is_finite()) {
+                for axis in 0..3 {
+                    reach[axis] = reach[axis].max(particle.radius - particle.position[axis]);
+                    reach[axis + 3] = reach[axis + 3].max(particle.position[axis] + particle.radius);
+                }
+            }
+            if particle.speed().is_finite() {
+                reach[6] = reach[6].max(particle.speed());
+            }
+        }
+        reach
+    }
+
+    /// The view of particles that [`Scene::reach`] so far in the domain `min`..`max` [m].
+    pub fn new(reach: [f64; 7], min: [f64; 3], max: [f64; 3]) -> Self {
+        let (low, high) = seen(&reach, min, max);
+        Self { low, high, fastest: reach[6] }
+    }
+}
+
+/// Indices of those of `particles` that the others do not hide. Only they can show in a picture of more particles
+/// too, so each rank culls its own and few travel to the one that draws.
+pub fn visible(particles: &[Shown], scene: &Scene) -> Vec<usize> {
+    const TILE: usize = 8;
+    let side = SIDE * SCALE;
+    let tiles = side.div_ceil(TILE);
+    let view = View::new(scene.low, scene.high, side as f64, side as f64);
+    // From front to back: nearly all of a packing then lies behind what is drawn, tile by tile.
+    let mut discs: Vec<(usize, Disc)> = particles
+        .iter()
+        .enumerate()
+        .filter_map(|(index, particle)| Some((index, Disc::new(&view, particle, side, side)?)))
+        .collect();
+    discs.sort_unstable_by(|(i, a), (j, b)| b.front().total_cmp(&a.front()).then(i.cmp(j)));
+    let mut depth = vec![f32::NEG_INFINITY; side * side];
+    let mut owner = vec![u32::MAX; side * side];
+    let mut farthest = vec![f32::NEG_INFINITY; tiles * tiles];
+    for (index, disc) in &discs {
+        let front = disc.front() as f32;
+        for tile_row in disc.rows.start / TILE..disc.rows.end.div_ceil(TILE) {
+            for tile_column in disc.columns.start / TILE..disc.columns.end.div_ceil(TILE) {
+                let tile = tile_row * tiles + tile_column;
+                if front <= farthest[tile] {
+                    continue;
+                }
+                let rows = tile_row * TILE..((tile_row + 1) * TILE).min(side);
+                let columns = tile_column * TILE..((tile_column + 1) * TILE).min(side);
+                let mut drawn = false;
+                for row in rows.start.max(disc.rows.start)..rows.end.min(disc.rows.end) {
+                    for column in columns.start.max(disc.columns.start)..columns.end.min(disc.columns.end) {
+                        let pixel = row * side + column;
+                        if let Some((_, at)) = disc.surface(column, row)
+                            && at > depth[pixel]
+                        {
+                            (depth[pixel], owner[pixel]) = (at, *index as u32);
+                            drawn = true;
+                        }
+                    }
+                }
+                if drawn {
+                    let all = rows.flat_map(|row| &depth[row * side..][columns.clone()]);
+                    farthest[tile] = all.copied().fold(f32::INFINITY, f32::min);
+                }
+            }
+        }
+    }
+    owner.retain(|index| *index != u32::MAX);
+    owner.sort_unstable();
+    owner.dedup();
+    owner.into_iter().map(|index| index as usize).collect()
+}
+
+/// A PNG of particles: all of them, or the [`visible`] ones of all ranks. `ranks` is the number of ranks of the run.
 ///
 /// # Errors
 /// If the PNG encoder fails; it writes to memory, so only on a defect.
 pub fn picture(
     particles: &[Shown],
-    min: [f64; 3],
-    max: [f64; 3],
+    scene: &Scene,
     ranks: u32,
     colour_by: ColourBy,
 ) -> Result<Vec<u8>, png::EncodingError> {
     let mut canvas = Canvas::new(SIDE * SCALE, SIDE * SCALE);
-    let (low, high) = seen(particles, min, max);
+    let Scene { low, high, fastest } = *scene;
     let view = View::new(low, high, canvas.width as f64, canvas.height as f64);
-    let fastest = particles.iter().map(Shown::speed).filter(|speed| speed.is_finite()).fold(0.0, f64::max);
     canvas.edges(&view, low, high, true);
     for particle in particles {
         let colour = match colour_by {
@@ -100,16 +185,53 @@ pub fn picture(
     image.encode()
 }
 
-/// The box to show: the domain, unless the particles need far less of it or lie outside.
-fn seen(particles: &[Shown], min: [f64; 3], max: [f64; 3]) -> ([f64; 3], [f64; 3]) {
-    let (mut low, mut high) = ([f64::INFINITY; 3], [f64::NEG_INFINITY; 3]);
-    for particle in particles.iter().filter(|p| p.position.iter().all(|x| x.is_finite())) {
-        for axis in 0..3 {
-            low[axis] = low[axis].min(particle.position[axis] - particle.radius);
-            high[axis] = high[axis].max(particle.position[axis] + particle.radius);
+/// A sphere on the canvas, in pixels.
+struct Disc {
+    x: f64,
+    y: f64,
+    near: f64,
+    radius: f64,
+    columns: std::ops::Range<usize>,
+    rows: std::ops::Range<usize>,
+}
+
+impl Disc {
+    /// `None` if the sphere is nowhere.
+    fn new(view: &View, particle: &Shown, width: usize, height: usize) -> Option<Self> {
+        let [x, y, near] = view.project(particle.position);
+        // At least a pixel, so that no particle of a large packing is lost between pixels.
+        let radius = (particle.radius * view.scale).max(0.75);
+        if !(x.is_finite() && y.is_finite() && near.is_finite() && radius < 1e6) {
+            return None;
         }
+        let columns = clamp_range(x - radius, x + radius, width);
+        let rows = clamp_range(y - radius, y + radius, height);
+        Some(Self { x, y, near, radius, columns, rows })
     }
-    if particles.is_empty() || low[0] > high[0] {
+
+    /// Nearness of its nearest point.
+    fn front(&self) -> f64 {
+        self.near + self.radius
+    }
+
+    /// Normal (right, up, towards the viewer) and nearness of the surface in a pixel that it covers.
+    fn surface(&self, column: usize, row: usize) -> Option<([f64; 3], f32)> {
+        let u = (column as f64 + 0.5 - self.x) / self.radius;
+        let v = (self.y - row as f64 - 0.5) / self.radius;
+        let square = u * u + v * v;
+        if square > 1.0 {
+            return None;
+        }
+        let w = (1.0 - square).sqrt();
+        Some(([u, v, w], (self.near + w * self.radius) as f32))
+    }
+}
+
+/// The box to show: the domain, unless the particles need far less of it or lie outside.
+fn seen(reach: &[f64; 7], min: [f64; 3], max: [f64; 3]) -> ([f64; 3], [f64; 3]) {
+    let mut low = [0, 1, 2].map(|axis| -reach[axis]);
+    let mut high = [3, 4, 5].map(|axis| reach[axis]);
+    if low[0] > high[0] {
         return (min, max);
     }
     for axis in 0..3 {
@@ -133,26 +255,12 @@ impl Canvas {
     }
 
     fn sphere(&mut self, view: &View, particle: &Shown, colour: [f64; 3]) {
-        let [x, y, near] = view.project(particle.position);
-        // At least a pixel, so that no particle of a large packing is lost between pixels.
-        let radius = (particle.radius * view.scale).max(0.75);
-        if !(x.is_finite() && y.is_finite() && radius < 1e6) {
-            return;
-        }
-        let columns = clamp_range(x - radius, x + radius, self.width);
-        let rows = clamp_range(y - radius, y + radius, self.height);
+        let Some(disc) = Disc::new(view, particle, self.width, self.height) else { return };
         // Light from the upper left, behind the viewer.
         const LIGHT: [f64; 3] = [-0.408, 0.577, 0.707];
-        for row in rows {
-            for column in columns.clone() {
-                let u = (column as f64 + 0.5 - x) / radius;
-                let v = (y - row as f64 - 0.5) / radius;
-                let square = u * u + v * v;
-                if square > 1.0 {
-                    continue;
-                }
-                let w = (1.0 - square).sqrt();
-                let depth = (near + w * radius) as f32;
+        for row in disc.rows.clone() {
+            for column in disc.columns.clone() {
+                let Some(([u, v, w], depth)) = disc.surface(column, row) else { continue };
                 let pixel = row * self.width + column;
                 if depth <= self.depth[pixel] {
                     continue;
@@ -438,6 +546,30 @@ mod tests {
         }
     }
 
+    fn draw(particles: &[Shown], ranks: u32, by: ColourBy) -> Result<Vec<u8>, png::EncodingError> {
+        picture(particles, &Scene::new(Scene::reach(particles), [0.0; 3], [1.0; 3]), ranks, by)
+    }
+
+    #[test]
+    fn what_each_rank_culls_does_not_show() {
+        let packing: Vec<Shown> = (0..8000)
+            .map(|i| {
+                let site = [i % 20, i / 20 % 20, i / 400].map(|k| (f64::from(k) + 0.5) / 20.0);
+                Shown { radius: 0.025, ..ball(site, (i / 2000) as u32) }
+            })
+            .collect();
+        let scene = Scene::new(Scene::reach(&packing), [0.0; 3], [1.0; 3]);
+        let sent: Vec<Shown> = packing
+            .chunks(2000)
+            .flat_map(|own| visible(own, &scene).into_iter().map(|index| own[index]))
+            .collect();
+        assert!(sent.len() < packing.len() / 2, "{} of {} are sent", sent.len(), packing.len());
+        let all = picture(&packing, &scene, 4, ColourBy::Rank).unwrap();
+        assert!(picture(&sent, &scene, 4, ColourBy::Rank).unwrap() == all);
+        let few = &sent[..sent.len() - 50];
+        assert!(picture(few, &scene, 4, ColourBy::Rank).unwrap() != all, "those that are sent do show");
+    }
+
     fn decode(bytes: &[u8]) -> (usize, usize, Vec<u8>) {
         let mut reader = png::Decoder::new(std::io::Cursor::new(bytes)).read_info().unwrap();
         let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
@@ -452,7 +584,7 @@ mod tests {
         let middle = [0.5; 3];
         let near = [0, 1, 2].map(|k| middle[k] + step[k]);
         for order in [[ball(middle, 0), ball(near, 1)], [ball(near, 1), ball(middle, 0)]] {
-            let (width, _, pixels) = decode(&picture(&order, [0.0; 3], [1.0; 3], 2, ColourBy::Rank).unwrap());
+            let (width, _, pixels) = decode(&draw(&order, 2, ColourBy::Rank).unwrap());
             let [mut orange, mut blue] = [0, 0];
             for pixel in
                 pixels.chunks(3).enumerate().filter(|(i, _)| i % width < SIDE).map(|(_, pixel)| pixel)
@@ -469,7 +601,7 @@ mod tests {
     fn a_picture_of_nothing_or_of_lost_particles_is_still_a_picture() {
         let lost = [ball([f64::NAN, 0.0, 0.0], 0), ball([1e30, 0.0, 0.0], 0), ball([0.5; 3], 0)];
         for particles in [&lost[..0], &lost[..]] {
-            let bytes = picture(particles, [0.0; 3], [1.0; 3], 1, ColourBy::Speed).unwrap();
+            let bytes = draw(particles, 1, ColourBy::Speed).unwrap();
             assert_eq!(decode(&bytes).0, SIDE + LEGEND);
         }
     }

@@ -1,5 +1,7 @@
 //! Runs of the real solver on ranks that are threads.
 
+#![allow(dead_code, reason = "no test uses all of it")]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -12,38 +14,37 @@ use dem_solver::job::Job;
 use dem_solver::simulation::{End, Simulation};
 
 /// A job and where it runs.
-pub struct Case {
+pub(crate) struct Case {
     /// The job; tests change what they are about.
-    pub job: Job,
+    pub(crate) job: Job,
     /// Folder of outputs and checkpoints.
-    pub folder: tempfile::TempDir,
+    pub(crate) folder: tempfile::TempDir,
     nodes: u32,
     cut: Decomposition,
     stop_at: Option<u64>,
 }
 
 /// What a run left.
-pub struct Ran {
+pub(crate) struct Ran {
     /// Its hash; empty if it was stopped.
-    pub hash: String,
+    pub(crate) hash: String,
     summary: serde_json::Value,
 }
 
 impl Ran {
     /// A number of the summary.
-    pub fn number(&self, name: &str) -> u64 {
+    pub(crate) fn number(&self, name: &str) -> u64 {
         self.summary[name].as_u64().unwrap_or_else(|| panic!("summary has no {name}"))
     }
 
     /// The summary.
-    #[allow(dead_code, reason = "not every test looks at it")]
-    pub fn summary(&self) -> &serde_json::Value {
+    pub(crate) fn summary(&self) -> &serde_json::Value {
         &self.summary
     }
 }
 
 impl Case {
-    pub fn new(text: &str) -> Self {
+    pub(crate) fn new(text: &str) -> Self {
         let simulation = dem_config::Simulation::from_yaml(text).unwrap_or_else(|p| panic!("{p:?}"));
         let folder = tempfile::tempdir().unwrap();
         let job = Job {
@@ -58,23 +59,24 @@ impl Case {
             rounding: true,
             perturb: None,
             phase: None,
+            panic: None,
         };
         Self { job, folder, nodes: 1, cut: Decomposition::Flat, stop_at: None }
     }
 
     /// Spreads the ranks evenly over `nodes`, with the given decomposition.
-    pub fn nodes(mut self, nodes: u32, cut: Decomposition) -> Self {
+    pub(crate) fn nodes(mut self, nodes: u32, cut: Decomposition) -> Self {
         (self.nodes, self.cut) = (nodes, cut);
         self
     }
 
     /// The next run is asked to stop once it has reached `step`.
-    pub fn stop_at(&mut self, step: u64) {
+    pub(crate) fn stop_at(&mut self, step: u64) {
         self.stop_at = Some(step);
     }
 
     /// Runs on `ranks` threads to the end, or to the requested stop.
-    pub fn run(&mut self, ranks: u32) -> Ran {
+    pub(crate) fn run(&mut self, ranks: u32) -> Ran {
         let stop = self.stop_at.take();
         let ends = self.ends(ranks, stop);
         for end in &ends {
@@ -93,7 +95,7 @@ impl Case {
     }
 
     /// How each rank ended.
-    pub fn ends(&self, ranks: u32, stop_at: Option<u64>) -> Vec<Result<End, Failure>> {
+    pub(crate) fn ends(&self, ranks: u32, stop_at: Option<u64>) -> Vec<Result<End, Failure>> {
         let per_node = ranks / self.nodes;
         assert_eq!(per_node * self.nodes, ranks, "ranks fill the nodes evenly");
         let node_of_rank: Vec<u32> = (0..ranks).map(|rank| rank / per_node).collect();

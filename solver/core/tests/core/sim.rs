@@ -226,7 +226,8 @@ impl Sim {
 
     pub(crate) fn step(&mut self) {
         for rank in &mut self.ranks {
-            self.crossings += kick_drift(&self.model, &mut rank.particles, &mut rank.list).unwrap().crossings;
+            let drift = kick_drift(&self.model, &mut rank.particles, &mut rank.list).unwrap();
+            self.crossings += drift.crossings.iter().sum::<u64>();
         }
         self.steps += 1;
         let mut stale = self.steps.is_multiple_of(self.rebuild_every);
