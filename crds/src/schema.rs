@@ -306,14 +306,21 @@ fn drop_defaults(schema: &mut Value) {
 
 /// Labels and annotations typed, the pod's own fields free: the typed template would be half a megabyte.
 pub(crate) fn pod_template_schema(_: &mut SchemaGenerator) -> Schema {
-    let map = json!({ "type": "object", "additionalProperties": { "type": "string" }, "maxProperties": 64 });
+    let map = |what: &str| {
+        json!({
+            "type": "object",
+            "description": format!("{what} to add."),
+            "additionalProperties": { "type": "string" },
+            "maxProperties": 64,
+        })
+    };
     json_schema!({
         "type": "object",
         "properties": {
             "metadata": {
                 "type": "object",
                 "description": "Labels and annotations to add.",
-                "properties": { "labels": map, "annotations": map },
+                "properties": { "labels": map("Labels"), "annotations": map("Annotations") },
             },
             "spec": {
                 "type": "object",

@@ -7,7 +7,10 @@ const COMMITTED: &str = include_str!("../demjobs.granular.dev.yaml");
 #[test]
 fn the_committed_definition_is_the_generated_one() {
     let generated = dem_crds::schema::crd_yaml().unwrap();
-    assert!(generated == COMMITTED, "crds/demjobs.granular.dev.yaml is stale: run `cargo run -p dem-crds --bin crdgen`");
+    assert!(
+        generated == COMMITTED,
+        "crds/demjobs.granular.dev.yaml is stale: run `cargo run -p dem-crds --bin crdgen`"
+    );
 }
 
 #[test]
@@ -54,7 +57,9 @@ fn walk(schema: &Value, path: &str, broken: &mut Vec<String>) {
         }
         Some("object") => {
             if !free && !has("properties") && !has("additionalProperties") && !path.ends_with("auto") {
-                let empty = schema.as_object().is_some_and(|object| object.keys().all(|k| k == "type" || k == "description"));
+                let empty = schema
+                    .as_object()
+                    .is_some_and(|object| object.keys().all(|k| k == "type" || k == "description"));
                 if !empty {
                     fail("an object has fields");
                 }

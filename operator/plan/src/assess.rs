@@ -20,7 +20,8 @@
 //! can hold a valid lease, or when the worker that holds it will be told the higher number first; see `Machine::fence`.
 
 use dem_crds::{
-    Attempt, CleanPodPolicy, Cost, DemJob, DemJobStatus, Failure, PlanStatus, State, Worker, conditions, reasons,
+    Attempt, CleanPodPolicy, Cost, DemJob, DemJobStatus, Failure, PlanStatus, State, Worker, conditions,
+    reasons,
 };
 
 use crate::names;
@@ -189,8 +190,12 @@ impl Machine<'_> {
         self.wake_in(5);
         if let Ok(job) = self.input.validated {
             match self.fixed_part_problem(job) {
-                Some(message) => self.condition(conditions::ADMITTED, false, reasons::FIXED_AFTER_START, &message),
-                None => self.condition(conditions::ADMITTED, true, reasons::VALID, "the specification is valid"),
+                Some(message) => {
+                    self.condition(conditions::ADMITTED, false, reasons::FIXED_AFTER_START, &message)
+                }
+                None => {
+                    self.condition(conditions::ADMITTED, true, reasons::VALID, "the specification is valid")
+                }
             }
         } else if let Err(problems) = self.input.validated {
             let message = format!("the running attempt goes on as it is; {}", list(problems));
@@ -200,9 +205,11 @@ impl Machine<'_> {
         let launcher = self.observed.launchers.get(&names::launcher(self.name, attempt.number));
         let ours = |pod: &&Pod| attempt.launcher.as_deref().is_none_or(|uid| uid == pod.uid);
         let launcher = launcher.filter(ours);
-        let report = self.observed.launcher.as_ref().filter(|report| {
-            launched && attempt.launcher.as_deref() == Some(report.uid.as_str())
-        });
+        let report = self
+            .observed
+            .launcher
+            .as_ref()
+            .filter(|report| launched && attempt.launcher.as_deref() == Some(report.uid.as_str()));
         if let Some(report) = report {
             self.take_figures(report);
         }
@@ -303,7 +310,12 @@ impl Machine<'_> {
             unbound.push("the launcher");
         }
         if unbound.is_empty() {
-            self.condition(conditions::PODS_SCHEDULED, true, reasons::READY, "all pods are bound to their nodes");
+            self.condition(
+                conditions::PODS_SCHEDULED,
+                true,
+                reasons::READY,
+                "all pods are bound to their nodes",
+            );
         } else {
             let message = format!("not bound to a node yet: {}", shortest(&unbound));
             self.condition(conditions::PODS_SCHEDULED, false, reasons::STARTING, &message);
@@ -367,7 +379,12 @@ impl Machine<'_> {
                 }
                 match report.and_then(|report| report.binding.clone()) {
                     Some(Ok(())) => {
-                        self.condition(conditions::BINDING_VERIFIED, true, reasons::READY, "ranks are bound as asked");
+                        self.condition(
+                            conditions::BINDING_VERIFIED,
+                            true,
+                            reasons::READY,
+                            "ranks are bound as asked",
+                        );
                     }
                     Some(Err(why)) => {
                         self.condition(conditions::BINDING_VERIFIED, false, reasons::CONFIG_ERROR, &why);
@@ -423,7 +440,8 @@ impl Machine<'_> {
             return None;
         }
         let launcher = names::launcher(self.name, attempt.number);
-        let workers = self.status.workers.iter().filter_map(|w| Some((&w.pod, self.observed.workers.get(&w.pod)?)));
+        let workers =
+            self.status.workers.iter().filter_map(|w| Some((&w.pod, self.observed.workers.get(&w.pod)?)));
         let launchers = self.observed.launchers.get_key_value(&launcher).into_iter();
         workers.chain(launchers).find_map(|(name, pod)| {
             let (reason, text) = pod.waiting.as_ref()?;
@@ -432,12 +450,20 @@ impl Machine<'_> {
                 "ImagePullBackOff" | "ErrImagePull" if self.now - pod.created >= IMAGE_PATIENCE => {
                     reasons::IMAGE_ERROR
                 }
-                "CreateContainerConfigError" if self.now - pod.created >= IMAGE_PATIENCE => reasons::CONFIG_ERROR,
+                "CreateContainerConfigError" if self.now - pod.created >= IMAGE_PATIENCE => {
+                    reasons::CONFIG_ERROR
+                }
                 "RunContainerError" | "CreateContainerError" => reasons::COMMAND_ERROR,
                 _ => return None,
             };
             let node = pod.node.clone().unwrap_or_default();
-            Some(Fault::of_pod(FaultKind::Configuration, kind, format!("{name}: {reason}: {text}"), name, &node))
+            Some(Fault::of_pod(
+                FaultKind::Configuration,
+                kind,
+                format!("{name}: {reason}: {text}"),
+                name,
+                &node,
+            ))
         })
     }
 
@@ -541,7 +567,9 @@ impl Machine<'_> {
             .map(|worker| worker.pod.as_str())
             .collect();
         let stuck: Vec<(&str, &str)> = members()
-            .filter(|worker| pod(worker).is_some_and(|pod| pod.node.is_some() && pod.phase != PodPhase::Running))
+            .filter(|worker| {
+                pod(worker).is_some_and(|pod| pod.node.is_some() && pod.phase != PodPhase::Running)
+            })
             .map(|worker| (worker.pod.as_str(), worker.node.as_str()))
             .collect();
         let unreachable = report.map(|report| report.unreachable.clone()).unwrap_or_default();
@@ -595,7 +623,10 @@ impl Machine<'_> {
                         .workers
                         .iter()
                         .filter(|worker| {
-                            self.observed.workers.get(&worker.pod).is_none_or(|pod| pod.deleting || pod.terminated)
+                            self.observed
+                                .workers
+                                .get(&worker.pod)
+                                .is_none_or(|pod| pod.deleting || pod.terminated)
                         })
                         .cloned()
                         .collect();
@@ -648,17 +679,22 @@ impl Machine<'_> {
         });
         if let Some(worker) = out_of_memory.filter(|_| killed) {
             fault.reason = reasons::OUT_OF_MEMORY.to_owned();
-            fault.message =
-                format!("{}; {} reached its memory limit: raise resources.memoryPerRank", fault.message, worker.pod);
+            fault.message = format!(
+                "{}; {} reached its memory limit: raise resources.memoryPerRank",
+                fault.message, worker.pod
+            );
             return self.end(attempt, fault, Some(outcome));
         }
         if fault.reason == reasons::GUARD_VIOLATION {
             return self.end(attempt, fault, Some(outcome));
         }
-        if let Some(lost) = self.lost_worker(attempt, true).filter(|lost| lost.kind == FaultKind::Infrastructure) {
+        if let Some(lost) =
+            self.lost_worker(attempt, true).filter(|lost| lost.kind == FaultKind::Infrastructure)
+        {
             return self.end(attempt, lost, Some(outcome));
         }
-        let leaving = |worker: &&Worker| self.observed.workers.get(&worker.pod).is_some_and(|pod| pod.deleting);
+        let leaving =
+            |worker: &&Worker| self.observed.workers.get(&worker.pod).is_some_and(|pod| pod.deleting);
         if let Some(worker) = self.status.workers.iter().find(leaving) {
             let lost = Fault::of_pod(
                 FaultKind::Infrastructure,
@@ -721,7 +757,10 @@ impl Machine<'_> {
         // Capacity that another job took first is nobody's loss; the next try waits for a new plan.
         let unbound = fault.reason == reasons::START_DEADLINE
             && attempt.launched_at.is_none()
-            && fault.pods.iter().any(|pod| self.observed.workers.get(pod).is_none_or(|pod| pod.node.is_none()));
+            && fault
+                .pods
+                .iter()
+                .any(|pod| self.observed.workers.get(pod).is_none_or(|pod| pod.node.is_none()));
         let cost = match fault.kind {
             FaultKind::Configuration => Cost::Nothing,
             FaultKind::Infrastructure if unbound => Cost::Nothing,
@@ -775,11 +814,19 @@ impl Machine<'_> {
     }
 
     /// Writes the end of an attempt into its record.
-    fn close(&mut self, attempt: &Attempt, reason: &str, cost: Cost, outcome: Option<&Outcome>, avoid: Vec<String>) {
+    fn close(
+        &mut self,
+        attempt: &Attempt,
+        reason: &str,
+        cost: Cost,
+        outcome: Option<&Outcome>,
+        avoid: Vec<String>,
+    ) {
         let progress = self.status.progress.clone().filter(|_| attempt.running_at.is_some());
         let last = outcome.and_then(|o| o.last_step).or(progress.as_ref().map(|p| p.step));
-        let checkpoint =
-            outcome.and_then(|o| o.checkpoint_step).or(progress.as_ref().and_then(|p| p.last_checkpoint_step));
+        let checkpoint = outcome
+            .and_then(|o| o.checkpoint_step)
+            .or(progress.as_ref().and_then(|p| p.last_checkpoint_step));
         let start = attempt.start_step.or(outcome.and_then(|o| o.start_step));
         let reason = reason.to_owned();
         if let (Some(step), Some(progress)) = (checkpoint, self.status.progress.as_mut()) {
@@ -793,7 +840,8 @@ impl Machine<'_> {
             attempt.last_step = last;
             attempt.checkpoint_step = checkpoint;
             let safe = checkpoint.or(start).unwrap_or(0);
-            let done = cost == Cost::Nothing && outcome.is_some_and(|o| o.conclusion == Conclusion::Succeeded);
+            let done =
+                cost == Cost::Nothing && outcome.is_some_and(|o| o.conclusion == Conclusion::Succeeded);
             attempt.lost_steps = last.filter(|_| !done).map(|last| (last - safe).max(0));
             attempt.avoid_nodes = avoid.into_iter().take(16).collect();
         });
@@ -842,7 +890,12 @@ impl Machine<'_> {
         self.delete_unusable(job);
         if let Some(until) = self.pause() {
             let message = format!("the next attempt starts in at most {} s", until - self.now);
-            return self.wait(reasons::BACKING_OFF, &message, until - self.now, until - self.now > KEEP_THROUGH);
+            return self.wait(
+                reasons::BACKING_OFF,
+                &message,
+                until - self.now,
+                until - self.now > KEEP_THROUGH,
+            );
         }
         if let Some(until) = self.fence() {
             let message = "a lease of the last attempt may still be valid";
@@ -905,7 +958,9 @@ impl Machine<'_> {
             self.delete_all();
         }
         self.state(State::Waiting, reason);
-        if self.condition_changed(conditions::PLANNED, false, reason, message) && reason == reasons::UNPLACEABLE {
+        if self.condition_changed(conditions::PLANNED, false, reason, message)
+            && reason == reasons::UNPLACEABLE
+        {
             self.event(false, reason, message);
         }
         self.wake_in(again.max(1));
@@ -996,7 +1051,8 @@ impl Machine<'_> {
         let attempt = self.status.attempts.last()?;
         attempt.launched_at.as_ref()?;
         let cut_off = self.status.workers.iter().any(|worker| {
-            let pod = self.observed.workers.get(&worker.pod).filter(|pod| worker.uid.as_ref() == Some(&pod.uid));
+            let pod =
+                self.observed.workers.get(&worker.pod).filter(|pod| worker.uid.as_ref() == Some(&pod.uid));
             !worker.ended && !pod.is_some_and(|pod| pod.terminated || self.healthy(pod))
         });
         if !cut_off {
@@ -1006,7 +1062,12 @@ impl Machine<'_> {
         let ended = attempt.ended_at.as_ref().map_or(self.now, seconds);
         let last_word = match &attempt.launcher_ended_at {
             Some(at) => seconds(at),
-            None => self.observed.last_renewed.map_or(ended, |last| last.min(ended)) + settings.launcher_lease,
+            None => {
+                // A renewal from before the launch was another launcher's.
+                let launched = attempt.launched_at.as_ref().map_or(ended, seconds);
+                let renewed = self.observed.last_renewed.filter(|last| *last >= launched);
+                renewed.map_or(ended, |last| last.min(ended)) + settings.launcher_lease
+            }
         };
         let until = last_word + settings.worker_lease + LEASE_MARGIN;
         (until > self.now).then_some(until)
@@ -1018,7 +1079,8 @@ impl Machine<'_> {
         if last.cost == Some(Cost::Nothing) && last.reason.as_deref() != Some(reasons::START_DEADLINE) {
             return None;
         }
-        let got_on = |attempt: &Attempt| attempt.checkpoint_step.unwrap_or(0) > attempt.start_step.unwrap_or(0);
+        let got_on =
+            |attempt: &Attempt| attempt.checkpoint_step.unwrap_or(0) > attempt.start_step.unwrap_or(0);
         let stuck = self.status.attempts.iter().rev().take_while(|attempt| !got_on(attempt)).count();
         // The first loss is followed by a restart at once.
         let doublings = u32::try_from(stuck).unwrap_or(u32::MAX).checked_sub(2)?;
@@ -1031,8 +1093,13 @@ impl Machine<'_> {
         let recent = |attempt: &&Attempt| {
             attempt.ended_at.as_ref().is_some_and(|ended| self.now - seconds(ended) < AVOID)
         };
-        let mut nodes: Vec<String> =
-            self.status.attempts.iter().filter(recent).flat_map(|attempt| attempt.avoid_nodes.clone()).collect();
+        let mut nodes: Vec<String> = self
+            .status
+            .attempts
+            .iter()
+            .filter(recent)
+            .flat_map(|attempt| attempt.avoid_nodes.clone())
+            .collect();
         nodes.sort();
         nodes.dedup();
         nodes
@@ -1099,7 +1166,11 @@ impl Machine<'_> {
             ranks.dedup();
             ranks.iter().map(|ranks| shape_hash(job, self.input.settings, ranks.unsigned_abs())).collect()
         };
-        let unusable = self.observed.workers.iter().filter(|(_, pod)| !self.healthy(pod) || !shapes.contains(&pod.shape));
+        let unusable = self
+            .observed
+            .workers
+            .iter()
+            .filter(|(_, pod)| !self.healthy(pod) || !shapes.contains(&pod.shape));
         let doomed: Vec<Action> = unusable
             .chain(&self.observed.launchers)
             .filter(|(_, pod)| !pod.deleting)
@@ -1115,8 +1186,11 @@ impl Machine<'_> {
         let member = |name: &str| self.status.workers.iter().any(|worker| worker.pod == name);
         let mut doomed = Vec::new();
         for (name, pod) in self.observed.workers.iter().filter(|(name, _)| !member(name)) {
-            let reachable =
-                pod.node.as_ref().and_then(|node| self.observed.nodes.get(node)).is_some_and(|node| node.ready);
+            let reachable = pod
+                .node
+                .as_ref()
+                .and_then(|node| self.observed.nodes.get(node))
+                .is_some_and(|node| node.ready);
             waiting |= !pod.terminated && reachable && pod.phase == PodPhase::Running;
             doomed.push((name.clone(), pod));
         }

@@ -14,5 +14,5 @@ pub mod validate;
 
 pub use cluster::{ClusterView, NodeView, SnapshotError};
 pub use place::{Exclusion, NodeRequest, Unplaceable};
-pub use plan::{Halo, Particles, PlacementRequest, PlannedNode, Plan, plan_placement};
+pub use plan::{Halo, Particles, PlacementRequest, Plan, PlannedNode, plan_placement};
 pub use quantity::{Quantity, QuantityError};

@@ -48,7 +48,8 @@ pub(crate) fn decided(old: &DemJobStatus, new: &DemJobStatus) -> bool {
         || members(old) != members(new)
         || old.finished_at != new.finished_at
         || old.suspended_at != new.suspended_at
-        || (old.program_failures, old.infrastructure_losses) != (new.program_failures, new.infrastructure_losses)
+        || (old.program_failures, old.infrastructure_losses)
+            != (new.program_failures, new.infrastructure_losses)
 }
 
 /// Whether the job has ended, for good.

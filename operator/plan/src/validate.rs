@@ -191,7 +191,11 @@ fn claims(spec: &DemJobSpec) -> Vec<(&'static str, &Claim, bool)> {
 ///
 /// # Errors
 /// All problems, each with field, what was found and what would be right.
-pub fn validate(job: &DemJob, references: &References, settings: &Settings) -> Result<ValidatedJob, Vec<Problem>> {
+pub fn validate(
+    job: &DemJob,
+    references: &References,
+    settings: &Settings,
+) -> Result<ValidatedJob, Vec<Problem>> {
     let spec = &job.spec;
     let mut problems = Vec::new();
     let name = job.metadata.name.clone().unwrap_or_default();
@@ -251,7 +255,8 @@ pub fn validate(job: &DemJob, references: &References, settings: &Settings) -> R
             problems.extend(overlay_problems(field, template, role));
         }
     }
-    let claim = |volume: Option<&dem_crds::Volume>| volume.map(|v| v.persistent_volume_claim.claim_name.clone());
+    let claim =
+        |volume: Option<&dem_crds::Volume>| volume.map(|v| v.persistent_volume_claim.claim_name.clone());
     match workload {
         Some(workload) if problems.is_empty() => Ok(ValidatedJob {
             name,
@@ -306,7 +311,11 @@ fn bytes(field: &str, text: &str, problems: &mut Vec<Problem>) -> u64 {
     match text.parse::<Quantity>() {
         Ok(quantity) if quantity >= Quantity::ZERO && quantity.floor() <= MOST_BYTES => quantity.floor(),
         _ => {
-            problems.push(Problem::new(field, format!("{text:?}"), "a quantity of bytes such as 512Mi or 1.5Gi"));
+            problems.push(Problem::new(
+                field,
+                format!("{text:?}"),
+                "a quantity of bytes such as 512Mi or 1.5Gi",
+            ));
             0
         }
     }
@@ -315,7 +324,11 @@ fn bytes(field: &str, text: &str, problems: &mut Vec<Problem>) -> u64 {
 fn workload(spec: &DemJobSpec, references: &References, problems: &mut Vec<Problem>) -> Option<Workload> {
     match (&spec.simulation, &spec.program) {
         (Some(_), Some(_)) => {
-            problems.push(Problem::new("spec", "simulation and program", "exactly one of simulation and program"));
+            problems.push(Problem::new(
+                "spec",
+                "simulation and program",
+                "exactly one of simulation and program",
+            ));
             None
         }
         (None, None) => {
@@ -375,7 +388,11 @@ fn simulation(
         Ok(simulation) => simulation,
         Err(found) => {
             problems.extend(found.into_iter().map(|problem| Problem {
-                field: if problem.path.is_empty() { prefix.to_owned() } else { format!("{prefix}.{}", problem.path) },
+                field: if problem.path.is_empty() {
+                    prefix.to_owned()
+                } else {
+                    format!("{prefix}.{}", problem.path)
+                },
                 found: problem.found,
                 expected: problem.expected,
             }));
@@ -393,7 +410,9 @@ fn simulation(
             (Some(job), None) => simulation.checkpoint.every_steps = Some(job),
             _ => {}
         }
-        if checkpoint.every_seconds.is_some() && simulation.checkpoint.every_steps.is_some_and(|steps| steps > 0) {
+        if checkpoint.every_seconds.is_some()
+            && simulation.checkpoint.every_steps.is_some_and(|steps| steps > 0)
+        {
             problems.push(Problem::new(
                 "spec.checkpoint.everySeconds",
                 "a period in seconds, and one in steps in the simulation",
@@ -450,7 +469,11 @@ fn config_map_text<'a>(
 fn unsupported(job: &DemJob, problems: &mut Vec<Problem>) {
     let spec = &job.spec;
     if spec.network.mode != NetworkMode::Cni {
-        problems.push(Problem::new("spec.network.mode", format!("{:?}", spec.network.mode), "Cni in this version"));
+        problems.push(Problem::new(
+            "spec.network.mode",
+            format!("{:?}", spec.network.mode),
+            "Cni in this version",
+        ));
     }
     if spec.sharing != Sharing::Shared {
         problems.push(Problem::new("spec.sharing", format!("{:?}", spec.sharing), "Shared in this version"));
@@ -520,15 +543,22 @@ fn check_claims(
             continue;
         };
         if facts.deleting {
-            problems.push(Problem::new(field, format!("{name:?}, which is being deleted"), "a claim that stays"));
+            problems.push(Problem::new(
+                field,
+                format!("{name:?}, which is being deleted"),
+                "a claim that stays",
+            ));
         }
-        let shared = facts.access_modes.iter().any(|m| m == "ReadWriteMany" || only_read && m == "ReadOnlyMany");
+        let shared =
+            facts.access_modes.iter().any(|m| m == "ReadWriteMany" || only_read && m == "ReadOnlyMany");
         if !shared {
             if let Some(max) = max_per_node.filter(|max| *max < ranks) {
                 problems.push(Problem::new(
                     field,
                     format!("{name:?} ({})", facts.access_modes.join(", ")),
-                    format!("a ReadWriteMany claim: {ranks} ranks, at most {max} a node, need more than one node"),
+                    format!(
+                        "a ReadWriteMany claim: {ranks} ranks, at most {max} a node, need more than one node"
+                    ),
                 ));
             }
             if !single.contains(name) {

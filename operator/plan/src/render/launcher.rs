@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{ContainerPort, Pod};
 
 use super::overlay::apply_overlay;
-use super::{Settings, Size, env, metadata, pod_spec};
+use super::{Settings, Size, env, metadata, pod_spec, tell_grace};
 use crate::names::{self, Role};
 use crate::validate::ValidatedJob;
 
@@ -31,5 +31,6 @@ pub fn launcher_pod(job: &ValidatedJob, settings: &Settings, attempt: i32) -> Po
     labels.insert(names::ATTEMPT_LABEL.to_owned(), attempt.to_string());
     let mut pod = Pod { metadata: metadata(job, name, labels), spec: Some(spec), status: None };
     apply_overlay(&mut pod, job.launcher_template.as_ref(), Role::Launcher);
+    tell_grace(&mut pod);
     pod
 }

@@ -10,8 +10,9 @@ mod worker;
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Capabilities, Container, EmptyDirVolumeSource, EnvVar, LocalObjectReference, PersistentVolumeClaimVolumeSource,
-    PodSecurityContext, PodSpec, SeccompProfile, SecretVolumeSource, SecurityContext, Volume, VolumeMount,
+    Capabilities, Container, EmptyDirVolumeSource, EnvVar, LocalObjectReference,
+    PersistentVolumeClaimVolumeSource, Pod, PodSecurityContext, PodSpec, SeccompProfile, SecretVolumeSource,
+    SecurityContext, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -118,7 +119,8 @@ impl Size {
             format!("{}m", self.millicores)
         };
         let amounts: BTreeMap<String, Quantity> =
-            [("cpu".to_owned(), Quantity(cpu)), ("memory".to_owned(), Quantity(self.memory.to_string()))].into();
+            [("cpu".to_owned(), Quantity(cpu)), ("memory".to_owned(), Quantity(self.memory.to_string()))]
+                .into();
         k8s_openapi::api::core::v1::ResourceRequirements {
             limits: Some(amounts.clone()),
             requests: Some(amounts),
@@ -200,6 +202,18 @@ fn pod_spec(job: &ValidatedJob, settings: &Settings, role: Role, size: &Size, sh
         }),
         tolerations: Some(job.tolerations.clone()).filter(|list| !list.is_empty()),
         ..PodSpec::default()
+    }
+}
+
+/// Time between the agent's own end of its patience and the kubelet's [s].
+const AGENT_AHEAD: i64 = 5;
+
+/// Tells the agent of a finished pod how long it may wait for its ranks: less than its kubelet waits for it.
+fn tell_grace(pod: &mut Pod) {
+    let Some(spec) = &mut pod.spec else { return };
+    let patience = spec.termination_grace_period_seconds.unwrap_or(30).saturating_sub(AGENT_AHEAD).max(1);
+    if let Some(container) = spec.containers.first_mut() {
+        container.env.get_or_insert_default().push(env("DEM_GRACE_SECONDS", &patience.to_string()));
     }
 }
 

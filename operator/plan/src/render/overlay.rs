@@ -25,7 +25,8 @@ const SECURITY: [&str; 4] = ["runAsUser", "runAsGroup", "fsGroup", "supplemental
 /// Fields of the main container that an overlay may set.
 const CONTAINER: [&str; 4] = ["name", "env", "envFrom", "volumeMounts"];
 /// Sources of volumes that an overlay may use. Not hostPath.
-const SOURCES: [&str; 6] = ["name", "configMap", "secret", "emptyDir", "persistentVolumeClaim", "downwardAPI"];
+const SOURCES: [&str; 6] =
+    ["name", "configMap", "secret", "emptyDir", "persistentVolumeClaim", "downwardAPI"];
 /// Names of the operator's own volumes.
 const VOLUMES: [&str; 8] = ["bin", "run", "tmp", "tls", "shm", "checkpoints", "output", "input"];
 /// Paths that an overlay may not cover.
@@ -58,10 +59,18 @@ pub(crate) fn overlay_problems(field: &str, template: &PodTemplate, role: Role) 
                     if let Some(id) = context.get(key)
                         && id.as_i64().is_none_or(|id| id < i64::from(key == "runAsUser"))
                     {
-                        problems.push(Problem::new(&format!("{at}.{key}"), id, "a number, not 0 for the user"));
+                        problems.push(Problem::new(
+                            &format!("{at}.{key}"),
+                            id,
+                            "a number, not 0 for the user",
+                        ));
                     }
                 }
-                typed::<Vec<i64>>(&format!("{at}.supplementalGroups"), context.get("supplementalGroups"), &mut problems);
+                typed::<Vec<i64>>(
+                    &format!("{at}.supplementalGroups"),
+                    context.get("supplementalGroups"),
+                    &mut problems,
+                );
             }
             None => problems.push(Problem::new(&at, value, "an object")),
         }
@@ -116,7 +125,11 @@ fn volumes(at: &str, spec: &Map<String, Value>, problems: &mut Vec<Problem>) {
     }
     for volume in typed::<Vec<Volume>>(&at, spec.get("volumes"), problems).unwrap_or_default() {
         if VOLUMES.contains(&volume.name.as_str()) {
-            problems.push(Problem::new(&at, format!("{:?}, a volume of the operator", volume.name), "another name"));
+            problems.push(Problem::new(
+                &at,
+                format!("{:?}, a volume of the operator", volume.name),
+                "another name",
+            ));
         }
         foreign_secret(&at, volume.secret.as_ref().and_then(|s| s.secret_name.as_deref()), problems);
     }
@@ -127,7 +140,11 @@ fn foreign_secret(at: &str, secret: Option<&str>, problems: &mut Vec<Problem>) {
     if let Some(secret) = secret
         && ["-ca", "-worker-tls", "-launcher-tls"].iter().any(|own| secret.ends_with(own))
     {
-        problems.push(Problem::new(at, format!("Secret {secret:?}"), "no Secret of a DemJob's own certificates"));
+        problems.push(Problem::new(
+            at,
+            format!("Secret {secret:?}"),
+            "no Secret of a DemJob's own certificates",
+        ));
     }
 }
 
@@ -153,14 +170,25 @@ fn containers(at: &str, spec: &Map<String, Value>, role: Role, problems: &mut Ve
                 foreign_secret(&format!("{at}.env"), key.map(|key| key.name.as_str()), problems);
             }
             let at_from = format!("{at}.envFrom");
-            for from in typed::<Vec<EnvFromSource>>(&at_from, container.get("envFrom"), problems).unwrap_or_default() {
-                foreign_secret(&at_from, from.secret_ref.as_ref().map(|secret| secret.name.as_str()), problems);
+            for from in
+                typed::<Vec<EnvFromSource>>(&at_from, container.get("envFrom"), problems).unwrap_or_default()
+            {
+                foreign_secret(
+                    &at_from,
+                    from.secret_ref.as_ref().map(|secret| secret.name.as_str()),
+                    problems,
+                );
             }
-            let mounts =
-                typed::<Vec<VolumeMount>>(&format!("{at}.volumeMounts"), container.get("volumeMounts"), problems);
+            let mounts = typed::<Vec<VolumeMount>>(
+                &format!("{at}.volumeMounts"),
+                container.get("volumeMounts"),
+                problems,
+            );
             for mount in mounts.unwrap_or_default() {
                 let path = mount.mount_path.trim_end_matches('/');
-                if path.is_empty() || PATHS.iter().any(|own| path == *own || path.starts_with(&format!("{own}/"))) {
+                if path.is_empty()
+                    || PATHS.iter().any(|own| path == *own || path.starts_with(&format!("{own}/")))
+                {
                     problems.push(Problem::new(
                         &format!("{at}.volumeMounts"),
                         format!("mountPath {:?}, a path of the operator", mount.mount_path),
@@ -169,7 +197,11 @@ fn containers(at: &str, spec: &Map<String, Value>, role: Role, problems: &mut Ve
                 }
             }
         }
-        _ => problems.push(Problem::new(&at, value, format!("one container of name {role:?}: no others are allowed"))),
+        _ => problems.push(Problem::new(
+            &at,
+            value,
+            format!("one container of name {role:?}: no others are allowed"),
+        )),
     }
 }
 

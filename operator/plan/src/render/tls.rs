@@ -43,8 +43,11 @@ fn secret(job: &ValidatedJob, name: String, entries: Vec<(&str, &str)>) -> Secre
 
 /// The Secret that pods of a role mount.
 pub fn tls_secret(job: &ValidatedJob, role: Role, material: &TlsMaterial) -> Secret {
-    let entries =
-        vec![("ca.crt", material.ca.as_str()), ("tls.crt", &material.certificate), ("tls.key", &material.key)];
+    let entries = vec![
+        ("ca.crt", material.ca.as_str()),
+        ("tls.crt", &material.certificate),
+        ("tls.key", &material.key),
+    ];
     secret(job, names::tls_secret(&job.name, role), entries)
 }
 

@@ -5,7 +5,9 @@ use k8s_openapi::api::core::v1::{
 };
 
 use super::overlay::apply_overlay;
-use super::{CHECKPOINTS, INPUT, OUTPUT, Settings, Size, claim, empty_dir, env, metadata, mount, pod_spec};
+use super::{
+    CHECKPOINTS, INPUT, OUTPUT, Settings, Size, claim, empty_dir, env, metadata, mount, pod_spec, tell_grace,
+};
 use crate::names::{self, Role};
 use crate::validate::ValidatedJob;
 
@@ -95,11 +97,7 @@ pub fn worker_pod(job: &ValidatedJob, settings: &Settings, place: &WorkerPlace) 
     }
     let mut labels = names::pod_labels(&job.name, Role::Worker);
     labels.insert(names::WORKER_INDEX_LABEL.to_owned(), place.index.to_string());
-    let mut pod = Pod {
-        metadata: metadata(job, place.pod.clone(), labels),
-        spec: Some(spec),
-        status: None,
-    };
+    let mut pod = Pod { metadata: metadata(job, place.pod.clone(), labels), spec: Some(spec), status: None };
     pod.metadata.annotations = Some(
         [
             (names::SHAPE_ANNOTATION.to_owned(), shape_hash(job, settings, place.ranks)),
@@ -108,6 +106,7 @@ pub fn worker_pod(job: &ValidatedJob, settings: &Settings, place: &WorkerPlace) 
         .into(),
     );
     apply_overlay(&mut pod, job.worker_template.as_ref(), Role::Worker);
+    tell_grace(&mut pod);
     pod
 }
 
