@@ -2,7 +2,7 @@
 //!
 //! Nothing remembered here decides anything: it saves work or paces writes, and all of it can be lost.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use tokio::time::Instant;
 use crate::args::Args;
 use crate::launchers::{JobRef, Launchers};
 use crate::metrics::Metrics;
+use crate::observe;
 use crate::placement::KnownHalo;
 
 /// Owner of the fields that the operator sets by server-side apply.
@@ -47,7 +48,32 @@ pub struct Context {
     pub metrics: Arc<Metrics>,
     /// Conversations with launchers.
     pub launchers: Launchers,
+    /// Pods that were seen to end and are gone.
+    pub ended: Arc<Ended>,
     memories: Mutex<HashMap<String, Memory>>,
+}
+
+/// Pods that are gone, whose kubelet had said that they had ended: UIDs by the UID of their job.
+///
+/// The report and the removal of a pod may come so close together that no reconcile sees the pod in between.
+#[derive(Default)]
+pub struct Ended(Mutex<HashMap<String, BTreeSet<String>>>);
+
+impl Ended {
+    /// Remembers a pod that is gone, if it is a job's and was seen to end.
+    pub fn note(&self, pod: &Pod) {
+        let owner = pod.owner_references().iter().find(|o| o.controller == Some(true));
+        let (Some(owner), Some(uid)) = (owner, pod.uid()) else { return };
+        if observe::pod(pod).is_some_and(|seen| seen.terminated) {
+            let mut ended = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            ended.entry(owner.uid.clone()).or_default().insert(uid);
+        }
+    }
+
+    /// Those of one job.
+    pub fn of(&self, job: &str) -> BTreeSet<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(job).cloned().unwrap_or_default()
+    }
 }
 
 /// Pods, nodes and jobs of the cluster.
@@ -93,6 +119,7 @@ impl Context {
         (pods, nodes, known): Caches,
         metrics: Arc<Metrics>,
         wake: UnboundedSender<JobRef>,
+        ended: Arc<Ended>,
     ) -> Self {
         let settings = args.settings();
         let launchers = Launchers::new(wake, args.poll());
@@ -107,6 +134,7 @@ impl Context {
             placing: tokio::sync::Mutex::default(),
             metrics,
             launchers,
+            ended,
             memories: Mutex::default(),
         }
     }
@@ -154,6 +182,9 @@ impl Context {
         let names: HashSet<_> =
             jobs.iter().map(|j| (j.namespace().unwrap_or_default(), j.name_any())).collect();
         self.launchers.retain(|uid| alive.contains(uid));
+        let mut ended = self.ended.0.lock().unwrap_or_else(PoisonError::into_inner);
+        ended.retain(|job, _| alive.contains(job));
+        drop(ended);
         let mut memories = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
         memories.retain(|uid, memory| {
             if alive.contains(uid) {

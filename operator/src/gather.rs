@@ -55,7 +55,8 @@ pub async fn gather(context: &Context, job: &DemJob) -> Result<Gathered, Error> 
     let ended = job.status.as_ref().is_some_and(|s| s.finished_at.is_some());
     let references =
         if ended { Arc::default() } else { cached_references(context, &job, &uid, &namespace).await? };
-    let mut observed = Observed { now: Timestamp::now().as_second(), ..Observed::default() };
+    let mut observed =
+        Observed { now: Timestamp::now().as_second(), ended: context.ended.of(&uid), ..Observed::default() };
     let children = context.pods.state_filter(|pod: &Pod| {
         pod.metadata.namespace.as_ref() == Some(&namespace) && is_ours(pod) && is_owned_by(pod, &uid)
     });
@@ -240,7 +241,7 @@ pub fn trim_node(node: &mut Node) {
 }
 
 /// Whether the operator made the pod.
-fn is_ours(pod: &Pod) -> bool {
+pub fn is_ours(pod: &Pod) -> bool {
     let labels = pod.metadata.labels.as_ref();
     labels.and_then(|l| l.get(names::MANAGED_BY_LABEL)).is_some_and(|v| v == names::MANAGER)
 }

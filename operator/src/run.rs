@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use dem_crds::DemJob;
-use futures::StreamExt;
+use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::core::DeserializeGuard;
@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::args::Args;
-use crate::context::Context;
+use crate::context::{Context, Ended};
 use crate::gather;
 use crate::http::{self, Readiness};
 use crate::lease::{Elector, End, Terms};
@@ -128,9 +128,18 @@ async fn control(
     let config = watcher::Config::default;
     // Pods of other namespaces and owners take capacity; of them only that is kept.
     let (pods, pod_writer) = reflector::store::<Pod>();
+    let ended = Arc::new(Ended::default());
+    let gone = ended.clone();
     let pod_events = watcher(Api::<Pod>::all(client.clone()), config())
         .default_backoff()
         .modify(gather::trim_pod)
+        .inspect_ok(move |event| {
+            if let watcher::Event::Delete(pod) = event
+                && gather::is_ours(pod)
+            {
+                gone.note(pod);
+            }
+        })
         .reflect(pod_writer)
         .touched_objects();
     let (nodes, node_writer) = reflector::store::<Node>();
@@ -162,6 +171,7 @@ async fn control(
         (pods.clone(), nodes.clone(), known.clone()),
         metrics,
         wake,
+        ended,
     ));
 
     let caches = async {

@@ -1032,11 +1032,12 @@ impl Machine<'_> {
         for worker in &mut self.status.workers {
             let pod = self.observed.workers.get(&worker.pod);
             let ended = pod.is_some_and(|pod| worker.uid.as_ref() == Some(&pod.uid) && pod.terminated);
-            worker.ended |= ended;
+            worker.ended |= ended || worker.uid.as_ref().is_some_and(|uid| self.observed.ended.contains(uid));
         }
         let launcher = self.observed.launchers.get(&names::launcher(self.name, attempt.number));
         let ended = launcher.is_some_and(|pod| attempt.launcher.as_ref() == Some(&pod.uid) && pod.terminated);
-        if ended && attempt.launcher_ended_at.is_none() {
+        let gone = attempt.launcher.as_ref().is_some_and(|uid| self.observed.ended.contains(uid));
+        if (ended || gone) && attempt.launcher_ended_at.is_none() {
             self.change_attempt(|attempt, now| attempt.launcher_ended_at = Some(time(now)));
         }
     }

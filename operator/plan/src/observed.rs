@@ -4,7 +4,7 @@
 //! All times are the operator's own clock [s since the epoch]. Times written by other machines (a container's
 //! `finishedAt`) are not used for decisions: their clocks may differ.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dem_crds::{Imbalance, Progress};
 
@@ -26,6 +26,9 @@ pub struct Observed {
     pub last_renewed: Option<Seconds>,
     /// How long the launcher has not answered although its pod runs [s]; 0 when it did.
     pub launcher_silent: Seconds,
+    /// UIDs of pods that are gone and whose kubelet had said before that nothing of them runs any more. Kept in
+    /// memory only: one that is missing here is waited for.
+    pub ended: BTreeSet<String>,
     /// Now.
     pub now: Seconds,
 }
