@@ -138,7 +138,7 @@ impl Cluster {
     pub async fn namespace(&'static self, test: &str) -> anyhow::Result<TestNamespace> {
         let name = api_server::new_namespace(&self.client().await?, test).await?;
         let namespace = TestNamespace { cluster: self, name, finished: false };
-        namespace.apply(&crate::read("manifests/samples/volume.yaml")?)?;
+        programs::run(programs::script("volume").args([&self.name, &namespace.name]), "")?;
         Ok(namespace)
     }
 }
@@ -200,6 +200,27 @@ impl TestNamespace {
             bail!("{job} is not {condition}: {}", serde_json::to_string_pretty(&ended.status)?);
         }
         Ok(ended)
+    }
+
+    /// Folder on this machine of the claim `dem-results`.
+    ///
+    /// # Errors
+    /// When the claim is not bound.
+    pub fn volume(&self) -> anyhow::Result<PathBuf> {
+        let volume = self.kubectl(&["get", "pvc", "dem-results", "-o", "jsonpath={.spec.volumeName}"])?;
+        let path = self.kubectl(&["get", "pv", &volume, "-o", "jsonpath={.spec.hostPath.path}"])?;
+        let folder = path.strip_prefix("/tmp/hostpath_pv/").with_context(|| format!("volume at {path}"))?;
+        Ok(programs::cache().join(format!("cluster-{}/volumes", self.cluster.name)).join(folder))
+    }
+
+    /// The solver's summary of an attempt, from the claim `dem-results`.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn summary(&self, job: &str, attempt: u32) -> anyhow::Result<serde_json::Value> {
+        let path = self.volume()?.join(format!("{job}/attempt-{attempt}/summary.json"));
+        let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        Ok(serde_json::from_str(&text)?)
     }
 
     /// What there is to know about this namespace, for people.

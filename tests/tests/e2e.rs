@@ -4,28 +4,66 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Context;
-use dem_tests::cluster::{Cluster, OPERATOR_NAMESPACE};
-use dem_tests::local::a_small_job;
+use dem_crds::DemJob;
+use dem_tests::cluster::{Cluster, OPERATOR_NAMESPACE, TestNamespace};
+use dem_tests::local::{self, a_small_job};
 use dem_tests::wait;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
-use serde_json::json;
+use serde_json::{Value, json};
 
-/// A job of 12 ranks, four on each of the cluster's three workers.
-fn twelve_ranks(name: &str, counts: [i64; 3], steps: i64) -> serde_json::Value {
+/// A job of four ranks on each of `nodes` of the cluster's three workers.
+fn four_per_node(name: &str, nodes: i64, counts: [i64; 3], steps: i64) -> Value {
     let mut job = a_small_job(counts, steps);
     job["metadata"]["name"] = json!(name);
-    job["spec"]["ranks"] = json!(12);
+    job["spec"]["ranks"] = json!(4 * nodes);
     job["spec"]["ranksPerNode"] = json!({"max": 4});
     job["spec"]["output"] = json!({"volume": {"persistentVolumeClaim": {"claimName": "dem-results"}}});
     job
+}
+
+/// A job on two nodes with checkpoints, long enough to lose something in the middle.
+fn a_long_job(name: &str) -> Value {
+    let mut job = four_per_node(name, 2, [24, 24, 12], 6000);
+    job["spec"]["checkpoint"] = json!({"volume": {"persistentVolumeClaim": {"claimName": "dem-results"}}});
+    job["spec"]["simulation"]["inline"]["checkpoint"] = json!({"everySteps": 300});
+    job
+}
+
+/// The final state's hash of an unbroken run of the same simulation on this machine, on one rank.
+fn unbroken(job: &Value) -> anyhow::Result<String> {
+    let folder = tempfile::tempdir()?;
+    Ok(local::run(&job.to_string(), folder.path(), 1)?.state_hash()?.to_owned())
+}
+
+/// The last checkpoint that the job's status reports.
+fn last_checkpoint(job: &DemJob) -> Option<i64> {
+    job.status.as_ref()?.progress.as_ref()?.last_checkpoint_step
+}
+
+/// Holds a job that lost something against an unbroken run: it went on from a checkpoint, counted the loss where it
+/// belongs, and ended in the same state.
+async fn went_on(namespace: &TestNamespace, name: &str, hash: &str, limit: Duration) -> anyhow::Result<()> {
+    let job = namespace.ended(name, "Succeeded", limit).await?;
+    let status = job.status.context("status")?;
+    anyhow::ensure!(status.attempts.len() == 2, "attempts: {}", serde_json::to_string(&status.attempts)?);
+    anyhow::ensure!(status.attempts[1].start_step > Some(0), "attempt 2 began at the start again");
+    anyhow::ensure!(
+        (status.infrastructure_losses, status.program_failures) == (1, 0),
+        "counted {} losses and {} failures",
+        status.infrastructure_losses,
+        status.program_failures
+    );
+    let summary = namespace.summary(name, 2)?;
+    anyhow::ensure!(summary["stateHash"] == *hash, "ended in {}, unbroken in {hash}", summary["stateHash"]);
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_runs_on_the_planned_nodes_and_succeeds() -> anyhow::Result<()> {
     let cluster = Cluster::shared();
     let namespace = cluster.namespace("runs").await?;
-    namespace.apply(&twelve_ranks("tumbler", [24, 24, 12], 3000).to_string())?;
+    namespace.apply(&four_per_node("tumbler", 3, [24, 24, 12], 1000).to_string())?;
     let pods = Api::<Pod>::namespaced(cluster.client().await?, &namespace.name);
     let workers = wait::until_all(
         &pods,
@@ -79,5 +117,102 @@ async fn pods_of_the_operator_run_restricted_and_one_of_them_leads() -> anyhow::
         pods.lines().any(|p| p == format!("pod/{holder}")),
         "{holder} holds the lease; there are {pods}"
     );
+    Ok(())
+}
+
+/// One run of the benchmark: inter-node ghosts and payload bytes that the solver counted, and bytes on the wire.
+async fn benchmark(namespace: &TestNamespace, name: &str, mapping: &str) -> anyhow::Result<[f64; 3]> {
+    let full = std::env::var_os("DEM_TESTS_SOAK").is_some();
+    let mut job: Value =
+        serde_json::to_value(dem_tests::job_from(&dem_tests::read("manifests/samples/p0.yaml")?)?)?;
+    job["metadata"] = json!({"name": name});
+    job["spec"]["placement"]["mapping"] = json!(mapping);
+    job["spec"]["output"] = json!({"volume": {"persistentVolumeClaim": {"claimName": "dem-results"}}});
+    // The workers stay, so that their network counters can be read when the job has ended.
+    job["spec"]["cleanPodPolicy"] = json!("None");
+    if !full {
+        let simulation = &mut job["spec"]["simulation"]["inline"];
+        simulation["domain"]["max"] = json!([0.5, 0.5, 0.5]);
+        simulation["particles"][0]["lattice"]["counts"] = json!([63, 63, 32]);
+        simulation["particles"][0]["lattice"]["fit"] = json!([0.5, 0.5, 32.0 * 0.5 / 63.0]);
+    }
+    namespace.apply(&job.to_string())?;
+    let job = namespace.ended(name, "Succeeded", Duration::from_secs(600)).await?;
+    let plan = job.status.and_then(|s| s.plan).context("plan")?;
+    let summary = namespace.summary(name, 1)?;
+    let counted = summary["startGhosts"]["interNode"].as_i64().context("ghosts")?;
+    anyhow::ensure!(Some(counted) == plan.inter_node_ghosts, "counted {counted}, planned {plan:?}");
+    anyhow::ensure!(summary["startGhosts"]["interRank"].as_i64() == plan.inter_rank_ghosts, "{plan:?}");
+    if full {
+        let published = if mapping == "Spatial" { 27_468 } else { 41_895 };
+        anyhow::ensure!(counted == published, "{mapping}: counted {counted} ghosts, expected {published}");
+    }
+    let payload = summary["bytes"]["interNode"].as_f64().context("bytes")?;
+    let mut wire = 0.0;
+    for worker in 0..3 {
+        let pod = format!("{name}-w{worker}-1");
+        let sent =
+            namespace.kubectl(&["exec", &pod, "--", "cat", "/sys/class/net/eth0/statistics/tx_bytes"])?;
+        wire += sent.trim().parse::<f64>()?;
+    }
+    let ratio = wire / payload;
+    println!(
+        "{mapping}: {counted} ghosts between nodes, payload {payload} bytes, on the wire {ratio:.3} times that"
+    );
+    anyhow::ensure!((1.0..=1.1).contains(&ratio), "{wire} bytes left eth0, {payload} are counted");
+    namespace.kubectl(&["delete", "demjob", name])?;
+    Ok([counted as f64, payload, wire])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ghosts_are_as_planned_and_bytes_on_the_wire_as_counted() -> anyhow::Result<()> {
+    let cluster = Cluster::shared();
+    let namespace = cluster.namespace("benchmark").await?;
+    let spatial = benchmark(&namespace, "spatial", "Spatial").await?;
+    let in_order = benchmark(&namespace, "in-order", "InOrder").await?;
+    anyhow::ensure!(spatial[0] < in_order[0], "mapping saves nothing: {spatial:?}, {in_order:?}");
+    let (payload, wire) = (in_order[1] / spatial[1], in_order[2] / spatial[2]);
+    anyhow::ensure!(
+        (wire / payload - 1.0).abs() < 0.05,
+        "payload {payload} times as much, wire {wire} times"
+    );
+    namespace.finish();
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_goes_on_from_its_checkpoint_when_a_worker_pod_is_deleted() -> anyhow::Result<()> {
+    let cluster = Cluster::shared();
+    let namespace = cluster.namespace("lost-pod").await?;
+    let job = a_long_job("broken");
+    namespace.apply(&job.to_string())?;
+    let hash = unbroken(&job)?;
+    let jobs = namespace.jobs().await?;
+    let limit = Duration::from_secs(180);
+    wait::until(&jobs, "broken", "it has a checkpoint", limit, |j| last_checkpoint(j) > Some(0)).await?;
+    namespace.kubectl(&["delete", "pod", "broken-w1-1", "--grace-period=0", "--force"])?;
+    went_on(&namespace, "broken", &hash, Duration::from_secs(300)).await?;
+    namespace.finish();
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_goes_on_elsewhere_when_a_node_stops() -> anyhow::Result<()> {
+    let cluster = Cluster::shared();
+    let namespace = cluster.namespace("lost-node").await?;
+    let job = a_long_job("broken");
+    namespace.apply(&job.to_string())?;
+    let hash = unbroken(&job)?;
+    let jobs = namespace.jobs().await?;
+    let limit = Duration::from_secs(180);
+    wait::until(&jobs, "broken", "it has a checkpoint", limit, |j| last_checkpoint(j) > Some(0)).await?;
+    let node = namespace.kubectl(&["get", "pod", "broken-w1-1", "-o", "jsonpath={.spec.nodeName}"])?;
+    cluster.docker(&["stop", "-t", "0", &node])?;
+    let went_on = went_on(&namespace, "broken", &hash, Duration::from_secs(400)).await;
+    cluster.docker(&["start", &node])?;
+    cluster.kubectl(&["wait", "--for=condition=Ready", "node", &node, "--timeout=120s"])?;
+    cluster.repair_network()?;
+    went_on?;
+    namespace.finish();
     Ok(())
 }
