@@ -12,6 +12,7 @@ use crate::status::DemJobStatus;
 
 /// An MPI run of a granular simulation (discrete element method), or of any other MPI program.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[expect(clippy::duplicated_attributes, reason = "every printer column has a type, a path and a description")]
 #[kube(
     group = "granular.dev",
     version = "v1alpha1",

@@ -1,4 +1,5 @@
 //! The attempt state machine: named situations, and a make-believe cluster that is explored at random.
+#![expect(clippy::unwrap_used, reason = "helpers of tests, which clippy does not count as tests")]
 
 use dem_crds::{
     CleanPodPolicy, Cost, DemJob, DemJobStatus, PlanStatus, PlannedNode, State, conditions, reasons,
