@@ -6,6 +6,7 @@ use dem_plan::names;
 use dem_plan::observed::{
     Conclusion, Fault, FaultKind, LauncherPhase, LauncherReport, Node, Outcome, Pod, PodPhase,
 };
+use dem_plan::status::step_label;
 use k8s_openapi::api::core::v1 as core;
 
 /// Reasons of a waiting container that mean only that it is not there yet.
@@ -180,7 +181,7 @@ fn progress(p: &wire::Progress) -> Progress {
     Progress {
         step: number(p.step),
         steps: (p.steps > 0).then(|| number(p.steps)),
-        label: if p.steps > 0 { format!("{}/{}", p.step, p.steps) } else { p.step.to_string() },
+        label: step_label(number(p.step), (p.steps > 0).then(|| number(p.steps))),
         particles: (p.particles > 0).then(|| number(p.particles)),
         steps_per_second: Some(rate),
         rate: Some(format!("{rate}/s")),

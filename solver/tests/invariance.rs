@@ -1,5 +1,6 @@
 //! The trajectory is the same to the last bit for any rank count, decomposition, ghost layer, list phase, balance
 //! schedule, restart and kernel; and the runs that show it really did rebuild, migrate, rebalance and collide.
+#![allow(clippy::unwrap_used, reason = "a helper of tests fails where it stands")]
 
 mod runs;
 

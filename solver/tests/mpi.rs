@@ -1,4 +1,5 @@
 //! The solver under the real `mpirun`: the same hash as alone, and every way in which a run ends.
+#![allow(clippy::unwrap_used, reason = "a helper of tests fails where it stands")]
 #![cfg(target_os = "linux")]
 
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
 //! What a real API server says to the CRD, the samples, and wrong manifests.
+#![allow(clippy::unwrap_used, reason = "a helper of tests fails where it stands")]
 
 use std::time::Duration;
 

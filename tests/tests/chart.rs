@@ -1,4 +1,5 @@
 //! The chart, the plain manifests and the alert rules, as helm, kubectl, promtool and a real API server see them.
+#![allow(clippy::unwrap_used, reason = "a helper of tests fails where it stands")]
 
 use std::process::Command;
 

@@ -2,6 +2,7 @@
 //!
 //! There is no kubelet in this tier: [`Kubelet`] does its part for one namespace, with real agents as the pods'
 //! processes on loopback addresses and a real `mpirun` between them.
+#![allow(clippy::unwrap_used, reason = "a helper of tests fails where it stands")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;

@@ -1,4 +1,5 @@
 //! Jobs on a real kind cluster, under the operator installed from the chart.
+#![allow(clippy::unwrap_used, reason = "a helper of tests fails where it stands")]
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -213,6 +214,109 @@ async fn a_job_goes_on_elsewhere_when_a_node_stops() -> anyhow::Result<()> {
     cluster.kubectl(&["wait", "--for=condition=Ready", "node", &node, "--timeout=120s"])?;
     cluster.repair_network()?;
     went_on?;
+    namespace.finish();
+    Ok(())
+}
+
+/// The dashboard's queries for a job, as Grafana would send them.
+fn dashboard_queries(namespace: &str, job: &str) -> anyhow::Result<Vec<String>> {
+    let dashboard: Value =
+        serde_json::from_str(&dem_tests::read("charts/dem-operator/dashboards/dem-job.json")?)?;
+    let mut queries = Vec::new();
+    let mut open = vec![&dashboard];
+    while let Some(value) = open.pop() {
+        match value {
+            Value::Object(map) => {
+                queries.extend(map.get("expr").and_then(Value::as_str).map(|expression| {
+                    expression
+                        .replace("$demjob", job)
+                        .replace("$namespace", namespace)
+                        .replace("$attempt", ".*")
+                        .replace("$__rate_interval", "10s")
+                }));
+                open.extend(map.values());
+            }
+            Value::Array(list) => open.extend(list),
+            _ => {}
+        }
+    }
+    anyhow::ensure!(queries.len() >= 15, "only {} queries in the dashboard", queries.len());
+    Ok(queries)
+}
+
+/// Waits until every query has an answer with data (`full`), or none has.
+async fn answered(cluster: &Cluster, queries: &[String], full: bool) -> anyhow::Result<()> {
+    let what = if full { "every query has data" } else { "no query has data" };
+    wait::until_answer(what, Duration::from_secs(90), || async {
+        for query in queries {
+            let series = cluster.query(query)?;
+            anyhow::ensure!(series.is_empty() != full, "{} series for {query}", series.len());
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Names of the alerts that fire for a job.
+fn firing(cluster: &Cluster, namespace: &str, job: &str) -> anyhow::Result<Vec<String>> {
+    let query =
+        format!("ALERTS{{alertstate=\"firing\", demjob=\"{job}\", demjob_namespace=\"{namespace}\"}}");
+    let series = cluster.query(&query)?;
+    Ok(series.iter().filter_map(|(labels, _)| Some(labels["alertname"].as_str()?.to_owned())).collect())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_dashboard_has_data_while_a_job_runs_and_none_after_it() -> anyhow::Result<()> {
+    let cluster = Cluster::shared();
+    cluster.prometheus()?;
+    let namespace = cluster.namespace("watched").await?;
+    let mut job = four_per_node("watched", 3, [24, 24, 12], 12_000);
+    job["spec"]["simulation"]["inline"]["profile"] = json!(true);
+    namespace.apply(&job.to_string())?;
+    let queries = dashboard_queries(&namespace.name, "watched")?;
+    answered(cluster, &queries, true).await?;
+    let alerts = firing(cluster, &namespace.name, "watched")?;
+    anyhow::ensure!(alerts.is_empty(), "a healthy run raises {alerts:?}");
+    let ranks = cluster.query(&format!("demsolver_step{{demjob_namespace=\"{}\"}}", namespace.name))?;
+    anyhow::ensure!(ranks.len() == 12, "{} ranks report", ranks.len());
+    for (labels, _) in &ranks {
+        anyhow::ensure!(labels["job"] == "dem-operator-system/dem-operator-jobs", "{labels}");
+        anyhow::ensure!(labels["namespace"] == *namespace.name && labels["demjob"] == "watched", "{labels}");
+    }
+    namespace.ended("watched", "Succeeded", Duration::from_secs(300)).await?;
+    answered(cluster, &queries, false).await?;
+    namespace.finish();
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_skewed_and_a_failed_job_raise_their_alerts() -> anyhow::Result<()> {
+    let cluster = Cluster::shared();
+    cluster.prometheus()?;
+    let namespace = cluster.namespace("alerts").await?;
+    namespace.apply(&dem_tests::read("manifests/samples/skewed.yaml")?)?;
+    let mut failing = four_per_node("failing", 1, [4, 4, 4], 1);
+    failing["spec"]["simulation"] = Value::Null;
+    failing["spec"]["program"] = json!({"command": ["/bin/sh", "-c", "echo no such luck >&2; exit 3"]});
+    namespace.apply(&failing.to_string())?;
+    let failed = namespace.ended("failing", "Failed", Duration::from_secs(120)).await?;
+    let failure = serde_json::to_value(failed.status.and_then(|s| s.failure))?;
+    anyhow::ensure!(failure["exitCode"] == 3 && failure["lastLines"][0] == "no such luck", "{failure}");
+    for (job, alert) in [("failing", "DemJobFailed"), ("skewed", "DemJobImbalanced")] {
+        wait::until_answer(alert, Duration::from_secs(240), || async {
+            let alerts = firing(cluster, &namespace.name, job)?;
+            anyhow::ensure!(alerts == [alert], "{job} raises {alerts:?}");
+            Ok(())
+        })
+        .await?;
+    }
+    // Two sheets against one: L_max / L_mean = 4/3.
+    let jobs = namespace.jobs().await?;
+    let near = |j: &DemJob| {
+        let lambda = j.status.as_ref().and_then(|s| s.imbalance.as_ref()).map(|i| i.lambda);
+        lambda.is_some_and(|l| (28.0..39.0).contains(&l))
+    };
+    wait::until(&jobs, "skewed", "lambda is near 33 %", Duration::from_secs(60), near).await?;
     namespace.finish();
     Ok(())
 }

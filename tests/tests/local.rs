@@ -1,4 +1,5 @@
 //! Whole runs on this machine without a cluster: manifest, planner, mpirun, solver, report.
+#![allow(clippy::unwrap_used, reason = "a helper of tests fails where it stands")]
 
 use anyhow::Context;
 use dem_tests::local::{a_small_job, run, run_whatever};

@@ -1,6 +1,7 @@
 //! What is shipped is in step with the code. Needs no cluster and no program but cargo.
 //!
 //! `DEM_UPDATE=1 cargo test -p dem-tests --test packaging` rewrites the generated files.
+#![allow(clippy::unwrap_used, reason = "a helper of tests fails where it stands")]
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -52,8 +52,9 @@ pub(crate) fn first_cause(evidence: &Evidence<'_>) -> Failure {
     let (kind, message) = if no_daemon {
         (FailureKind::Configuration, "the image has no orted in its PATH, must contain Open MPI".to_owned())
     } else {
+        // Every rank's wrapper reports how its program ended: without a report it was not the program.
         (
-            FailureKind::Program,
+            FailureKind::Infrastructure,
             format!("mpirun ended with code {}, no rank reported a failure", evidence.exit_code),
         )
     };

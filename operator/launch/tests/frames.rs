@@ -1,4 +1,5 @@
 //! Hostile bytes on a connection are refused; they neither panic nor reserve memory that did not arrive.
+#![allow(clippy::unwrap_used, reason = "a helper of tests fails where it stands")]
 
 use dem_launch::protocol::{
     AttemptSpec, Conclusion, Failure, FailureKind, FailureReason, Frame, LauncherRequest, MAX_FRAME, Outcome,

@@ -29,7 +29,7 @@ use crate::observed::{
     Conclusion, Fault, FaultKind, LauncherPhase, LauncherReport, Observed, Outcome, Pod, PodPhase, Seconds,
 };
 use crate::render::{Settings, WorkerPlace, shape_hash};
-use crate::status::{condition, decided, seconds, set_condition, terminal, time};
+use crate::status::{condition, decided, seconds, set_condition, step_label, terminal, time};
 use crate::validate::{Problem, ValidatedJob, Workload, managed_by_other};
 
 /// A launcher that does not answer for so long is lost [s].
@@ -736,6 +736,13 @@ impl Machine<'_> {
 
     fn succeed(&mut self, attempt: &Attempt, outcome: &Outcome) {
         self.close(attempt, reasons::COMPLETED, Cost::Nothing, Some(outcome), Vec::new());
+        if let (Some(progress), Some(step)) = (&mut self.status.progress, outcome.last_step) {
+            // The launcher's last word is newer than the last report that was polled.
+            progress.step = step;
+            progress.label = step_label(step, progress.steps);
+            progress.seconds_left = None;
+            progress.time_left = None;
+        }
         let message = format!("the program ended with exit code 0 in attempt {}", attempt.number);
         self.condition(conditions::RUNNING, false, reasons::COMPLETED, "the program has ended");
         self.finish(State::Succeeded, conditions::SUCCEEDED, reasons::COMPLETED, &message);

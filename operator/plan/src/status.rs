@@ -132,3 +132,11 @@ pub(crate) fn time(seconds: Seconds) -> Time {
 pub(crate) fn seconds(time: &Time) -> Seconds {
     time.0.as_second()
 }
+
+/// The column Step: "step/steps", or the step alone where the end is not known.
+pub fn step_label(step: i64, steps: Option<i64>) -> String {
+    match steps {
+        Some(steps) => format!("{step}/{steps}"),
+        None => step.to_string(),
+    }
+}

@@ -63,13 +63,13 @@ pub fn neighbours(
     let region = tree.region();
     let mut boxes = tree.boxes();
     for bounds in &mut boxes {
-        for a in 0..3 {
+        for (a, &periodic) in periodic.iter().enumerate() {
             // Outer boxes reach to the domain's face or to infinity, see 2. above.
             if bounds.min[a] <= region.min[a] {
-                bounds.min[a] = if periodic[a] { domain.min[a] } else { f64::NEG_INFINITY };
+                bounds.min[a] = if periodic { domain.min[a] } else { f64::NEG_INFINITY };
             }
             if bounds.max[a] >= region.max[a] {
-                bounds.max[a] = if periodic[a] { domain.max[a] } else { f64::INFINITY };
+                bounds.max[a] = if periodic { domain.max[a] } else { f64::INFINITY };
             }
         }
     }

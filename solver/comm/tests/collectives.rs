@@ -1,4 +1,5 @@
 //! Collectives between threads that stand for ranks.
+#![allow(clippy::unwrap_used, reason = "a helper of tests fails where it stands")]
 
 use dem_comm::{Comm, CommError, Kind, LEVEL_NETWORK, LEVEL_NODE, local};
 

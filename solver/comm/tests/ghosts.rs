@@ -1,4 +1,5 @@
 //! Ghosts and migration against brute force, on random packings, trees, thicknesses and periodic axes.
+#![allow(clippy::unwrap_used, reason = "a helper of tests fails where it stands")]
 
 use std::collections::BTreeSet;
 

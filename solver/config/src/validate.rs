@@ -325,7 +325,7 @@ impl Check<'_> {
             _ => {}
         }
         if let TangentialRate::PerSecond(rate) = self.simulation.contact.tangential_rate
-            && !(rate >= 0.0 && rate < 1e15)
+            && !(0.0..1e15).contains(&rate)
         {
             self.add("contact.tangentialRate.perSecond", rate, "at least 0 1/s");
         }
@@ -342,13 +342,13 @@ pub(crate) fn periodic_side_problems(simulation: &Simulation, largest_radius: f6
     let range = 2.0 * largest_radius + simulation.skin_for(largest_radius);
     let domain = &simulation.domain;
     let mut problems = Vec::new();
-    for axis in 0..3 {
+    for (axis, name) in AXES.iter().enumerate() {
         let side = domain.max[axis] - domain.min[axis];
         if domain.faces.periodic()[axis] && side < 2.0 * range {
             let expected = format!("at least {} m: twice the largest diameter and skin", 2.0 * range);
             problems.push(Problem::new(
                 format!("domain.max[{axis}]"),
-                format!("a periodic side of {side} m in {}", AXES[axis]),
+                format!("a periodic side of {side} m in {name}"),
                 expected,
             ));
         }

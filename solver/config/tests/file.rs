@@ -1,4 +1,5 @@
 //! The simulation file as text: what is read, what is refused and with which words, what is written.
+#![allow(clippy::unwrap_used, reason = "a helper of tests fails where it stands")]
 
 use dem_config::{Face, GhostLayer, MAX_BYTES, Problem, Simulation, Source, TimeStep, schema};
 use proptest::prelude::*;

@@ -1,4 +1,5 @@
 //! Generated particles and derived quantities.
+#![allow(clippy::unwrap_used, reason = "a helper of tests fails where it stands")]
 
 use dem_config::{Files, Prepared, Simulation, prepare};
 

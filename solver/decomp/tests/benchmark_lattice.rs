@@ -1,4 +1,5 @@
 //! The benchmark of P0: 1,000,188 particles as a 126 x 126 x 63 lattice, and the same lattice turned.
+#![allow(clippy::unwrap_used, reason = "a helper of tests fails where it stands")]
 
 use dem_decomp::{
     Assignment, Box3, Decomposition, GhostGraph, Mapping, Periodicity, Serial, Traffic, Tree, ghost_graph,
