@@ -9,10 +9,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use dem_crds::DemJob;
+use dem_decomp::PlanFile;
 use dem_launch::protocol::{AttemptSpec, WorkerHost};
 use dem_launch::{ClientTls, Identity, Role, TlsError};
 use dem_plan::assess::Action;
-use dem_plan::validate::ValidatedJob;
+use dem_plan::validate::{ValidatedJob, Workload};
 use dem_plan::{names, render};
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::NamespaceResourceScope;
@@ -98,6 +99,12 @@ async fn push(
         warn!(attempt, "the plan of the attempt is not on record; its start deadline will end it");
         return Ok(());
     };
+    let program = match &job.workload {
+        Workload::Program { .. } => {
+            PlanFile::from_json(&plan).map(|p| p.subdomain_of_rank).unwrap_or_default()
+        }
+        Workload::Simulation { .. } => Vec::new(),
+    };
     let mut workers = Vec::new();
     let mut next_rank = 0;
     for worker in &assessed.decision.status.workers {
@@ -108,14 +115,15 @@ async fn push(
             return Ok(());
         };
         // Ranks are numbered node by node, in the plan's order.
-        let ranks = next_rank..next_rank + u32::try_from(worker.ranks).unwrap_or(0);
-        next_rank = ranks.end;
+        let places = next_rank..next_rank + u32::try_from(worker.ranks).unwrap_or(0);
+        next_rank = places.end;
+        let ranks = places.map(|place| rank_at(&program, place)).collect();
         workers.push(WorkerHost {
             pod: worker.pod.clone(),
             uid: pod.uid.clone(),
             node: worker.node.clone(),
             address,
-            ranks: ranks.collect(),
+            ranks,
         });
     }
     let seconds = |s: i64| u64::try_from(s).unwrap_or(0);
@@ -139,6 +147,12 @@ async fn push(
         Err(error) => warn!(attempt, %error, "give the attempt to its launcher"),
     }
     Ok(())
+}
+
+/// The MPI rank that runs at a place of the plan. The solver permutes its subdomains itself; a program's rank is its
+/// subdomain, so there the plan's permutation says which rank runs where.
+fn rank_at(permutation: &[u32], place: u32) -> u32 {
+    permutation.get(place as usize).copied().unwrap_or(place)
 }
 
 /// Asks a launcher to stop, unless it said that it does.

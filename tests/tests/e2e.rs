@@ -270,7 +270,7 @@ async fn the_dashboard_has_data_while_a_job_runs_and_none_after_it() -> anyhow::
     let cluster = Cluster::shared();
     cluster.prometheus()?;
     let namespace = cluster.namespace("watched").await?;
-    let mut job = four_per_node("watched", 3, [24, 24, 12], 12_000);
+    let mut job = four_per_node("watched", 3, [24, 24, 12], 8000);
     job["spec"]["simulation"]["inline"]["profile"] = json!(true);
     namespace.apply(&job.to_string())?;
     let queries = dashboard_queries(&namespace.name, "watched")?;
@@ -296,7 +296,7 @@ async fn a_skewed_and_a_failed_job_raise_their_alerts() -> anyhow::Result<()> {
     let namespace = cluster.namespace("alerts").await?;
     namespace.apply(&dem_tests::read("manifests/samples/skewed.yaml")?)?;
     let mut failing = four_per_node("failing", 1, [4, 4, 4], 1);
-    failing["spec"]["simulation"] = Value::Null;
+    failing["spec"].as_object_mut().context("a spec")?.remove("simulation");
     failing["spec"]["program"] = json!({"command": ["/bin/sh", "-c", "echo no such luck >&2; exit 3"]});
     namespace.apply(&failing.to_string())?;
     let failed = namespace.ended("failing", "Failed", Duration::from_secs(120)).await?;
