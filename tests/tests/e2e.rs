@@ -2,6 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "a helper of tests fails where it stands")]
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -31,10 +34,15 @@ fn a_long_job(name: &str) -> Value {
     job
 }
 
-/// The final state's hash of an unbroken run of the same simulation on this machine, on one rank.
+/// The final state's hash of an unbroken run of [`a_long_job`] on this machine, on one rank.
 fn unbroken(job: &Value) -> anyhow::Result<String> {
+    static HASH: OnceLock<String> = OnceLock::new();
+    if let Some(hash) = HASH.get() {
+        return Ok(hash.clone());
+    }
     let folder = tempfile::tempdir()?;
-    Ok(local::run(&job.to_string(), folder.path(), 1)?.state_hash()?.to_owned())
+    let hash = local::run(&job.to_string(), folder.path(), 1)?.state_hash()?.to_owned();
+    Ok(HASH.get_or_init(|| hash).clone())
 }
 
 /// The last checkpoint that the job's status reports.
@@ -186,8 +194,9 @@ async fn a_job_goes_on_from_its_checkpoint_when_a_worker_pod_is_deleted() -> any
     let cluster = Cluster::shared();
     let namespace = cluster.namespace("lost-pod").await?;
     let job = a_long_job("broken");
-    namespace.apply(&job.to_string())?;
+    // First, so that the job is met in its middle.
     let hash = unbroken(&job)?;
+    namespace.apply(&job.to_string())?;
     let jobs = namespace.jobs().await?;
     let limit = Duration::from_secs(180);
     wait::until(&jobs, "broken", "it has a checkpoint", limit, |j| last_checkpoint(j) > Some(0)).await?;
@@ -202,8 +211,9 @@ async fn a_job_goes_on_elsewhere_when_a_node_stops() -> anyhow::Result<()> {
     let cluster = Cluster::shared();
     let namespace = cluster.namespace("lost-node").await?;
     let job = a_long_job("broken");
-    namespace.apply(&job.to_string())?;
+    // First, so that the job is met in its middle.
     let hash = unbroken(&job)?;
+    namespace.apply(&job.to_string())?;
     let jobs = namespace.jobs().await?;
     let limit = Duration::from_secs(180);
     wait::until(&jobs, "broken", "it has a checkpoint", limit, |j| last_checkpoint(j) > Some(0)).await?;
@@ -317,6 +327,105 @@ async fn a_skewed_and_a_failed_job_raise_their_alerts() -> anyhow::Result<()> {
         lambda.is_some_and(|l| (28.0..39.0).contains(&l))
     };
     wait::until(&jobs, "skewed", "lambda is near 33 %", Duration::from_secs(60), near).await?;
+    namespace.finish();
+    Ok(())
+}
+
+/// Hashes of the files below a folder that are not of attempt 1, by path.
+fn files_of_later_attempts(folder: &Path) -> anyhow::Result<BTreeMap<PathBuf, u64>> {
+    let mut found = BTreeMap::new();
+    let mut open = vec![folder.to_owned()];
+    while let Some(folder) = open.pop() {
+        for entry in std::fs::read_dir(&folder)? {
+            let path = entry?.path();
+            if path.file_name().is_some_and(|name| name == "attempt-1") {
+                continue;
+            }
+            if path.is_dir() {
+                open.push(path);
+            } else {
+                let mut hasher = DefaultHasher::new();
+                std::fs::read(&path)?.hash(&mut hasher);
+                found.insert(path, hasher.finish());
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// How long a woken attempt is watched for writes.
+fn watched_for() -> Duration {
+    Duration::from_secs(if std::env::var_os("DEM_TESTS_SOAK").is_some() { 60 } else { 20 })
+}
+
+/// A job loses a worker to `freeze`, moves on and ends; then `thaw` wakes what was frozen, and nothing of the later
+/// attempt may change.
+async fn wakes_and_changes_nothing(
+    test: &str,
+    freeze: impl Fn(&Cluster, &TestNamespace, &str) -> anyhow::Result<()>,
+    thaw: impl Fn(&Cluster, &TestNamespace, &str) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let cluster = Cluster::shared();
+    let namespace = cluster.namespace(test).await?;
+    let mut job = a_long_job("frozen");
+    job["spec"]["cleanPodPolicy"] = json!("None");
+    // First, so that the job is met in its middle.
+    let hash = unbroken(&job)?;
+    namespace.apply(&job.to_string())?;
+    let jobs = namespace.jobs().await?;
+    let limit = Duration::from_secs(180);
+    wait::until(&jobs, "frozen", "it has a checkpoint", limit, |j| last_checkpoint(j) > Some(0)).await?;
+    let node = namespace.kubectl(&["get", "pod", "frozen-w1-1", "-o", "jsonpath={.spec.nodeName}"])?;
+    freeze(cluster, &namespace, &node)?;
+    let went_on = went_on(&namespace, "frozen", &hash, Duration::from_secs(400)).await;
+    let before = went_on.is_ok().then(|| files_of_later_attempts(&namespace.volume()?)).transpose();
+    thaw(cluster, &namespace, &node)?;
+    went_on?;
+    let before = before?.context("files of attempt 2")?;
+    anyhow::ensure!(before.keys().any(|p| p.ends_with("frozen/attempt-2/summary.json")), "{before:?}");
+    // The point is that nothing happens in this time: there is no condition to wait for.
+    tokio::time::sleep(watched_for()).await;
+    let after = files_of_later_attempts(&namespace.volume()?)?;
+    anyhow::ensure!(before == after, "files changed: {before:?} became {after:?}");
+    namespace.finish();
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_node_that_wakes_changes_nothing() -> anyhow::Result<()> {
+    wakes_and_changes_nothing(
+        "paused",
+        |cluster, _, node| cluster.docker(&["pause", node]).map(drop),
+        |cluster, _, node| {
+            cluster.docker(&["unpause", node])?;
+            cluster.kubectl(&["wait", "--for=condition=Ready", "node", node, "--timeout=120s"])?;
+            Ok(())
+        },
+    )
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_running_job_does_not_notice_that_the_operator_is_away() -> anyhow::Result<()> {
+    let cluster = Cluster::shared();
+    let namespace = cluster.namespace("alone").await?;
+    let mut job = a_long_job("alone");
+    job["spec"]["simulation"]["inline"]["time"]["end"] = json!({"steps": 9000});
+    namespace.apply(&job.to_string())?;
+    let jobs = namespace.jobs().await?;
+    let limit = Duration::from_secs(180);
+    wait::until(&jobs, "alone", "it has a checkpoint", limit, |j| last_checkpoint(j) > Some(0)).await?;
+    let scale = |replicas: &str| {
+        cluster.kubectl(&["-n", OPERATOR_NAMESPACE, "scale", "deploy/dem-operator", "--replicas", replicas])
+    };
+    scale("0")?;
+    let pages = ["exec", "alone-w0-1", "--", "sh", "-c", "ls /dev/shm/dem/attempt-1 | wc -l"];
+    anyhow::ensure!(namespace.kubectl(&pages)?.trim() == "4", "the ranks are gone");
+    tokio::time::sleep(watched_for()).await;
+    scale("2")?;
+    let job = namespace.ended("alone", "Succeeded", Duration::from_secs(300)).await?;
+    let status = job.status.context("status")?;
+    anyhow::ensure!(status.attempts.len() == 1, "{}", serde_json::to_string(&status.attempts)?);
     namespace.finish();
     Ok(())
 }

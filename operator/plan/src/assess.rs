@@ -1129,9 +1129,11 @@ impl Machine<'_> {
                 doomed.push((name.clone(), pod.uid.clone()));
             }
         }
+        // One that has said its last word leaves by itself, and its log stays.
+        let leaving = self.observed.launcher.as_ref().is_some_and(|l| l.phase == LauncherPhase::Ended);
         for (name, pod) in &self.observed.launchers {
             // A launcher that still runs would keep ranks of a job that has ended alive.
-            let delete = policy == CleanPodPolicy::All || !over(pod);
+            let delete = policy == CleanPodPolicy::All || !(over(pod) || leaving);
             if delete && !pod.deleting {
                 doomed.push((name.clone(), pod.uid.clone()));
             }
