@@ -401,6 +401,7 @@ async fn wakes_and_changes_nothing(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "long: make test-soak runs it"]
 async fn a_paused_node_that_wakes_changes_nothing() -> anyhow::Result<()> {
     wakes_and_changes_nothing(
         "paused",
@@ -415,6 +416,7 @@ async fn a_paused_node_that_wakes_changes_nothing() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "long: make test-soak runs it"]
 async fn a_running_job_does_not_notice_that_the_operator_is_away() -> anyhow::Result<()> {
     let cluster = Cluster::shared();
     let namespace = cluster.namespace("alone").await?;
