@@ -166,7 +166,8 @@ impl Lab {
         client.begin(spec).await.unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
-            let state = client.state().await.unwrap();
+            let answer = client.state().await;
+            let state = answer.unwrap_or_else(|e| panic!("the launcher left: {e}\n{}", self.log("launcher")));
             if ready(&state) {
                 return client;
             }
