@@ -44,6 +44,7 @@ kind: ## A kind cluster with operator, Prometheus and P0's benchmark running
 manifests: ## Regenerate the CRD and what is made from it and from the chart
 	@tests/setup run && tests/cluster/binaries tools
 	cargo run -q -p dem-crds --bin crdgen
+	DEM_UPDATE=1 cargo test -q --workspace --test=packaging the_chart
 	manifests/generate
 
 lint: ## Format, clippy, and licences when cargo-deny is installed

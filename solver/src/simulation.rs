@@ -199,6 +199,8 @@ impl<'a> Simulation<'a> {
         let mut end = self.settle()?;
         if end.is_none() && self.step >= self.setup.end_step {
             end = self.outputs()?;
+        } else if end.is_none() && self.step == 0 && self.frames.due(0) {
+            self.frames.write(self.page, self.comm, &self.setup.space, &self.particles, (0, 0.0), false)?;
         }
         while end.is_none() {
             end = self.step()?;

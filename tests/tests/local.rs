@@ -42,7 +42,7 @@ fn a_run_leaves_report_summary_picture_and_paraview_files() -> anyhow::Result<()
     anyhow::ensure!(picture.starts_with(b"\x89PNG\r\n\x1a\n") && picture.len() > 1000, "no picture");
     let collection = std::fs::read_to_string(run.file("paraview")?)?;
     let count = collection.matches("<DataSet").count();
-    anyhow::ensure!(count == 2, "steps 30 and 60, found {count}: {collection}");
+    anyhow::ensure!(count == 3, "steps 0, 30 and 60, found {count}: {collection}");
     let summary: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(run.file("summary")?)?)?;
     anyhow::ensure!(summary["endStep"] == 60 && summary["particles"] == 480, "{summary}");
     Ok(())
