@@ -50,6 +50,16 @@ fn last_checkpoint(job: &DemJob) -> Option<i64> {
     job.status.as_ref()?.progress.as_ref()?.last_checkpoint_step
 }
 
+/// Starts a long job and waits until it has a checkpoint; the hash of an unbroken run, which is made first.
+async fn met_in_its_middle(namespace: &TestNamespace, name: &str, job: &Value) -> anyhow::Result<String> {
+    let hash = unbroken(job)?;
+    namespace.apply(&job.to_string())?;
+    let jobs = namespace.jobs().await?;
+    let limit = Duration::from_secs(180);
+    wait::until(&jobs, name, "it has a checkpoint", limit, |j| last_checkpoint(j) > Some(0)).await?;
+    Ok(hash)
+}
+
 /// A node of the job that does not hold its launcher: a launcher that is cut off is waited for until its own lease of
 /// ten minutes ends, since it might go on renewing its workers'.
 fn node_without_launcher(namespace: &TestNamespace, job: &str) -> anyhow::Result<String> {
@@ -203,12 +213,7 @@ async fn a_job_goes_on_from_its_checkpoint_when_a_worker_pod_is_deleted() -> any
     let cluster = Cluster::shared();
     let namespace = cluster.namespace("lost-pod").await?;
     let job = a_long_job("broken");
-    // First, so that the job is met in its middle.
-    let hash = unbroken(&job)?;
-    namespace.apply(&job.to_string())?;
-    let jobs = namespace.jobs().await?;
-    let limit = Duration::from_secs(180);
-    wait::until(&jobs, "broken", "it has a checkpoint", limit, |j| last_checkpoint(j) > Some(0)).await?;
+    let hash = met_in_its_middle(&namespace, "broken", &job).await?;
     namespace.kubectl(&["delete", "pod", "broken-w1-1", "--grace-period=0", "--force"])?;
     went_on(&namespace, "broken", &hash, Duration::from_secs(300)).await?;
     namespace.finish();
@@ -220,12 +225,7 @@ async fn a_job_goes_on_elsewhere_when_a_node_stops() -> anyhow::Result<()> {
     let cluster = Cluster::shared();
     let namespace = cluster.namespace("lost-node").await?;
     let job = a_long_job("broken");
-    // First, so that the job is met in its middle.
-    let hash = unbroken(&job)?;
-    namespace.apply(&job.to_string())?;
-    let jobs = namespace.jobs().await?;
-    let limit = Duration::from_secs(180);
-    wait::until(&jobs, "broken", "it has a checkpoint", limit, |j| last_checkpoint(j) > Some(0)).await?;
+    let hash = met_in_its_middle(&namespace, "broken", &job).await?;
     let node = node_without_launcher(&namespace, "broken")?;
     cluster.docker(&["stop", "-t", "0", &node])?;
     let went_on = went_on(&namespace, "broken", &hash, Duration::from_secs(400)).await;
@@ -378,12 +378,7 @@ async fn wakes_and_changes_nothing(
     let namespace = cluster.namespace(test).await?;
     let mut job = a_long_job("frozen");
     job["spec"]["cleanPodPolicy"] = json!("None");
-    // First, so that the job is met in its middle.
-    let hash = unbroken(&job)?;
-    namespace.apply(&job.to_string())?;
-    let jobs = namespace.jobs().await?;
-    let limit = Duration::from_secs(180);
-    wait::until(&jobs, "frozen", "it has a checkpoint", limit, |j| last_checkpoint(j) > Some(0)).await?;
+    let hash = met_in_its_middle(&namespace, "frozen", &job).await?;
     let node = node_without_launcher(&namespace, "frozen")?;
     freeze(cluster, &namespace, &node)?;
     let went_on = went_on(&namespace, "frozen", &hash, Duration::from_secs(400)).await;
