@@ -5,11 +5,9 @@ use std::sync::Arc;
 use dem_config::Files;
 use dem_crds::{Decomposition, PlanSource, PlanStatus, PlannedNode};
 use dem_decomp::{GhostGraph, Source};
+use dem_plan::render::AGENT_MEMORY;
 use dem_plan::validate::{ValidatedJob, Workload};
 use dem_plan::{ClusterView, Halo, NodeRequest, Particles, PlacementRequest, Plan, plan_placement};
-
-/// Memory of the agent and of `mpirun`'s daemon in a worker [bytes], as rendered.
-const AGENT_MEMORY: u64 = 64 << 20;
 
 /// What a job asks of its nodes.
 pub fn node_request(job: &ValidatedJob) -> NodeRequest {

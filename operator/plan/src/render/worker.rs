@@ -12,7 +12,7 @@ use crate::names::{self, Role};
 use crate::validate::ValidatedJob;
 
 /// Memory of the agent and of mpirun's daemon in a worker [bytes].
-const AGENT_MEMORY: u64 = 64 << 20;
+pub const AGENT_MEMORY: u64 = 64 << 20;
 
 /// Where a worker goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
