@@ -21,16 +21,18 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// The cluster `dem` of three workers of four free CPUs, with the operator of this build installed; made by the
+    /// The cluster `dem` of four workers of four free CPUs (a job on three of them can lose one), with the operator of this build installed; made by the
     /// first test that asks, kept for the next run.
     ///
     /// # Panics
     /// When it does not come up: no test can run without it.
     pub fn shared() -> &'static Self {
         static CLUSTER: OnceLock<Cluster> = OnceLock::new();
-        CLUSTER.get_or_init(|| match Self::start("dem", &[]).and_then(|c| c.install(&[]).map(|()| c)) {
-            Ok(cluster) => cluster,
-            Err(e) => panic!("{e:#}"),
+        CLUSTER.get_or_init(|| {
+            match Self::start("dem", &["--workers", "4"]).and_then(|c| c.install(&[]).map(|()| c)) {
+                Ok(cluster) => cluster,
+                Err(e) => panic!("{e:#}"),
+            }
         })
     }
 

@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use serde_json::{Value, json};
 
-/// A job of four ranks on each of `nodes` of the cluster's three workers.
+/// A job of four ranks on each of `nodes` of the cluster's four workers.
 fn four_per_node(name: &str, nodes: i64, counts: [i64; 3], steps: i64) -> Value {
     let mut job = a_small_job(counts, steps);
     job["metadata"]["name"] = json!(name);
@@ -26,9 +26,9 @@ fn four_per_node(name: &str, nodes: i64, counts: [i64; 3], steps: i64) -> Value 
     job
 }
 
-/// A job on two nodes with checkpoints, long enough to lose something in the middle.
+/// A job on three of the four nodes with checkpoints, long enough to lose something in the middle.
 fn a_long_job(name: &str) -> Value {
-    let mut job = four_per_node(name, 2, [24, 24, 12], 6000);
+    let mut job = four_per_node(name, 3, [24, 24, 12], 6000);
     job["spec"]["checkpoint"] = json!({"volume": {"persistentVolumeClaim": {"claimName": "dem-results"}}});
     job["spec"]["simulation"]["inline"]["checkpoint"] = json!({"everySteps": 300});
     job
@@ -60,13 +60,18 @@ async fn met_in_its_middle(namespace: &TestNamespace, name: &str, job: &Value) -
     Ok(hash)
 }
 
-/// A node of the job that does not hold its launcher: a launcher that is cut off is waited for until its own lease of
-/// ten minutes ends, since it might go on renewing its workers'.
-fn node_without_launcher(namespace: &TestNamespace, job: &str) -> anyhow::Result<String> {
-    let node = |pod: String| namespace.kubectl(&["get", "pod", &pod, "-o", "jsonpath={.spec.nodeName}"]);
-    let launcher = node(format!("{job}-launcher-1"))?;
-    let first = node(format!("{job}-w0-1"))?;
-    if first == launcher { node(format!("{job}-w1-1")) } else { Ok(first) }
+/// A worker of the job, and its node, that does not hold the launcher.
+fn worker_without_launcher(namespace: &TestNamespace, job: &str) -> anyhow::Result<(String, String)> {
+    let node = |pod: &str| namespace.kubectl(&["get", "pod", pod, "-o", "jsonpath={.spec.nodeName}"]);
+    let launcher = node(&format!("{job}-launcher-1"))?;
+    for index in 0..3 {
+        let pod = format!("{job}-w{index}-1");
+        let node = node(&pod)?;
+        if node != launcher {
+            return Ok((pod, node));
+        }
+    }
+    anyhow::bail!("every worker is on {launcher}")
 }
 
 /// Holds a job that lost something against an unbroken run: it went on from a checkpoint, counted the loss where it
@@ -150,7 +155,7 @@ async fn pods_of_the_operator_run_restricted_and_one_of_them_leads() -> anyhow::
 
 /// One run of the benchmark: inter-node ghosts and payload bytes that the solver counted, and bytes on the wire.
 async fn benchmark(namespace: &TestNamespace, name: &str, mapping: &str) -> anyhow::Result<[f64; 3]> {
-    let full = std::env::var_os("DEM_TESTS_SOAK").is_some();
+    let full = soak();
     let mut job: Value =
         serde_json::to_value(dem_tests::job_from(&dem_tests::read("manifests/samples/p0.yaml")?)?)?;
     job["metadata"] = json!({"name": name});
@@ -226,7 +231,7 @@ async fn a_job_goes_on_elsewhere_when_a_node_stops() -> anyhow::Result<()> {
     let namespace = cluster.namespace("lost-node").await?;
     let job = a_long_job("broken");
     let hash = met_in_its_middle(&namespace, "broken", &job).await?;
-    let node = node_without_launcher(&namespace, "broken")?;
+    let (_, node) = worker_without_launcher(&namespace, "broken")?;
     cluster.docker(&["stop", "-t", "0", &node])?;
     let went_on = went_on(&namespace, "broken", &hash, Duration::from_secs(400)).await;
     cluster.docker(&["start", &node])?;
@@ -362,33 +367,33 @@ fn files_of_later_attempts(folder: &Path) -> anyhow::Result<BTreeMap<PathBuf, u6
     Ok(found)
 }
 
-/// How long a woken attempt is watched for writes.
-fn watched_for() -> Duration {
-    Duration::from_secs(if std::env::var_os("DEM_TESTS_SOAK").is_some() { 60 } else { 20 })
+/// Whether the full counts are asked for.
+fn soak() -> bool {
+    std::env::var_os("DEM_TESTS_SOAK").is_some()
 }
 
-/// A job loses a worker to `freeze`, moves on and ends; then `thaw` wakes what was frozen, and nothing of the later
-/// attempt may change.
+/// A job loses the worker on one of its nodes to `freeze`, moves on and ends; then `thaw` wakes what was frozen, and
+/// nothing of the later attempt may change. Both are given the pod and its node.
 async fn wakes_and_changes_nothing(
     test: &str,
-    freeze: impl Fn(&Cluster, &TestNamespace, &str) -> anyhow::Result<()>,
-    thaw: impl Fn(&Cluster, &TestNamespace, &str) -> anyhow::Result<()>,
+    freeze: impl Fn(&TestNamespace, &str, &str) -> anyhow::Result<()>,
+    thaw: impl Fn(&TestNamespace, &str, &str) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let cluster = Cluster::shared();
     let namespace = cluster.namespace(test).await?;
     let mut job = a_long_job("frozen");
     job["spec"]["cleanPodPolicy"] = json!("None");
     let hash = met_in_its_middle(&namespace, "frozen", &job).await?;
-    let node = node_without_launcher(&namespace, "frozen")?;
-    freeze(cluster, &namespace, &node)?;
+    let (pod, node) = worker_without_launcher(&namespace, "frozen")?;
+    freeze(&namespace, &pod, &node)?;
     let went_on = went_on(&namespace, "frozen", &hash, Duration::from_secs(400)).await;
     let before = went_on.is_ok().then(|| files_of_later_attempts(&namespace.volume()?)).transpose();
-    thaw(cluster, &namespace, &node)?;
+    thaw(&namespace, &pod, &node)?;
     went_on?;
     let before = before?.context("files of attempt 2")?;
     anyhow::ensure!(before.keys().any(|p| p.ends_with("frozen/attempt-2/summary.json")), "{before:?}");
     // The point is that nothing happens in this time: there is no condition to wait for.
-    tokio::time::sleep(watched_for()).await;
+    tokio::time::sleep(Duration::from_secs(if soak() { 60 } else { 20 })).await;
     let after = files_of_later_attempts(&namespace.volume()?)?;
     anyhow::ensure!(before == after, "files changed: {before:?} became {after:?}");
     namespace.finish();
@@ -398,10 +403,11 @@ async fn wakes_and_changes_nothing(
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "long: make test-soak runs it"]
 async fn a_paused_node_that_wakes_changes_nothing() -> anyhow::Result<()> {
+    let cluster = Cluster::shared();
     wakes_and_changes_nothing(
         "paused",
-        |cluster, _, node| cluster.docker(&["pause", node]).map(drop),
-        |cluster, _, node| {
+        |_, _, node| cluster.docker(&["pause", node]).map(drop),
+        |_, _, node| {
             cluster.docker(&["unpause", node])?;
             cluster.kubectl(&["wait", "--for=condition=Ready", "node", node, "--timeout=120s"])?;
             Ok(())
@@ -410,13 +416,44 @@ async fn a_paused_node_that_wakes_changes_nothing() -> anyhow::Result<()> {
     .await
 }
 
+/// Sends a signal to a worker pod's agent alone, from its node.
+fn signal_agent(namespace: &TestNamespace, pod: &str, node: &str, signal: &str) -> anyhow::Result<()> {
+    let uid = namespace.kubectl(&["get", "pod", pod, "-o", "jsonpath={.metadata.uid}"])?;
+    let script = format!(
+        "for p in $(pgrep -f 'dem-agent worker'); do grep -q '{}' /proc/$p/cgroup && kill -{signal} $p && echo $p; done",
+        uid.replace('-', ".")
+    );
+    let signalled = Cluster::shared().docker(&["exec", node, "sh", "-c", &script])?;
+    anyhow::ensure!(signalled.lines().count() == 1, "agents of {pod} on {node}: {signalled:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "long: make test-soak runs it"]
+async fn ranks_below_a_stopped_agent_change_nothing() -> anyhow::Result<()> {
+    wakes_and_changes_nothing(
+        "stopped",
+        |namespace, pod, node| signal_agent(namespace, pod, node, "STOP"),
+        |namespace, pod, node| signal_agent(namespace, pod, node, "CONT"),
+    )
+    .await
+}
+
+/// The step that a rank's page shows to Prometheus, read without the operator.
+fn step_of_rank_0(cluster: &Cluster, namespace: &TestNamespace) -> anyhow::Result<f64> {
+    let query = format!("demsolver_step{{demjob_namespace=\"{}\", rank=\"0\"}}", namespace.name);
+    Ok(cluster.query(&query)?.first().context("no series of rank 0")?.1)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "long: make test-soak runs it"]
 async fn a_running_job_does_not_notice_that_the_operator_is_away() -> anyhow::Result<()> {
     let cluster = Cluster::shared();
+    cluster.prometheus()?;
     let namespace = cluster.namespace("alone").await?;
+    let away = Duration::from_secs(if soak() { 300 } else { 30 });
     let mut job = a_long_job("alone");
-    job["spec"]["simulation"]["inline"]["time"]["end"] = json!({"steps": 9000});
+    job["spec"]["simulation"]["inline"]["time"]["end"] = json!({"steps": 1_000_000});
     namespace.apply(&job.to_string())?;
     let jobs = namespace.jobs().await?;
     let limit = Duration::from_secs(180);
@@ -425,13 +462,60 @@ async fn a_running_job_does_not_notice_that_the_operator_is_away() -> anyhow::Re
         cluster.kubectl(&["-n", OPERATOR_NAMESPACE, "scale", "deploy/dem-operator", "--replicas", replicas])
     };
     scale("0")?;
-    let pages = ["exec", "alone-w0-1", "--", "sh", "-c", "ls /dev/shm/dem/attempt-1 | wc -l"];
-    anyhow::ensure!(namespace.kubectl(&pages)?.trim() == "4", "the ranks are gone");
-    tokio::time::sleep(watched_for()).await;
+    let stepping = async {
+        let started = std::time::Instant::now();
+        let mut last = step_of_rank_0(cluster, &namespace)?;
+        while started.elapsed() < away {
+            tokio::time::sleep(Duration::from_secs(15)).await;
+            let step = step_of_rank_0(cluster, &namespace)?;
+            anyhow::ensure!(
+                step > last,
+                "still at step {step} after {:?} without operator",
+                started.elapsed()
+            );
+            last = step;
+        }
+        Ok(last)
+    }
+    .await;
     scale("2")?;
-    let job = namespace.ended("alone", "Succeeded", Duration::from_secs(300)).await?;
+    let reached = stepping?;
+    println!("without operator for {} s: on to step {reached}", away.as_secs());
+    let further = |j: &DemJob| {
+        let progress = j.status.as_ref().and_then(|s| s.progress.as_ref());
+        progress.is_some_and(|p| p.step as f64 > reached)
+    };
+    let job = wait::until(&jobs, "alone", "its status goes on", Duration::from_secs(90), further).await?;
     let status = job.status.context("status")?;
     anyhow::ensure!(status.attempts.len() == 1, "{}", serde_json::to_string(&status.attempts)?);
+    namespace.finish();
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "long: make test-soak runs it"]
+async fn a_job_whose_ranks_stand_still_raises_its_alert() -> anyhow::Result<()> {
+    let cluster = Cluster::shared();
+    cluster.prometheus()?;
+    let namespace = cluster.namespace("stalled").await?;
+    let mut job = four_per_node("stalled", 1, [24, 24, 12], 1_000_000);
+    job["spec"]["ranks"] = json!(2);
+    namespace.apply(&job.to_string())?;
+    let jobs = namespace.jobs().await?;
+    let stepping = |j: &DemJob| {
+        let progress = j.status.as_ref().and_then(|s| s.progress.as_ref());
+        progress.is_some_and(|p| p.step > 0)
+    };
+    wait::until(&jobs, "stalled", "it steps", Duration::from_secs(120), stepping).await?;
+    // One rank that stands still holds up all.
+    let script = "for p in /proc/[0-9]*; do if [ \"$(cat $p/comm)\" = dem-solver ]; then kill -STOP ${p#/proc/}; exit 0; fi; done; exit 1";
+    namespace.kubectl(&["exec", "stalled-w0-1", "--", "sh", "-c", script])?;
+    wait::until_answer("DemJobStalled", Duration::from_secs(300), || async {
+        let alerts = firing(cluster, &namespace.name, "stalled")?;
+        anyhow::ensure!(alerts == ["DemJobStalled"], "stalled raises {alerts:?}");
+        Ok(())
+    })
+    .await?;
     namespace.finish();
     Ok(())
 }

@@ -22,11 +22,12 @@ use crate::cause::{Evidence, failure, first_cause, on_hosts, ranges};
 use crate::children::{Children, code_and_signal, kill_descendants, kill_group};
 use crate::client::{ClientError, WorkerClient};
 use crate::clock::boottime_ns;
+use crate::last_lines::{LastLines, Lines, Stream};
 use crate::progress::History;
 use crate::protocol::{
-    AGENT_PORT, AttemptSpec, Conclusion, EXIT_STOPPED, Failure, FailureKind, FailureReason, LAST_LINES,
-    LauncherReply, LauncherRequest, LauncherState, Outcome, Phase, Progress, ProtocolError, RankEnd,
-    RankFigures, WorkerAttempt, WorkerHost, WorkerReport, WorkerState, receive, send,
+    AGENT_PORT, AttemptSpec, Conclusion, EXIT_STOPPED, Failure, FailureKind, FailureReason, LauncherReply,
+    LauncherRequest, LauncherState, Outcome, Phase, Progress, ProtocolError, RankEnd, RankFigures,
+    WorkerAttempt, WorkerHost, WorkerReport, WorkerState, receive, send,
 };
 use crate::rsh::{ATTEMPT_VARIABLE, PORT_VARIABLE, TLS_DIR_VARIABLE, TOKEN_VARIABLE, asynchronous};
 use crate::server::{Peer, bind, serve};
@@ -639,21 +640,15 @@ impl Launcher {
         // Not the environment: it holds the fence token and perhaps secrets of the user.
         tracing::info!(arguments = ?command.get_args().collect::<Vec<_>>(), "mpirun starts");
         let (mut child, status) = children.spawn(&mut command)?;
-        let lines = Arc::new(Mutex::new(Vec::new()));
+        let lines = LastLines::default();
         let mut streams = JoinSet::new();
         if let Some(stdout) = child.stdout.take() {
-            streams.spawn(tee(
-                ChildStdout::from_std(stdout)?,
-                asynchronous(std::io::stdout())?,
-                lines.clone(),
-            ));
+            let (from, to) = (ChildStdout::from_std(stdout)?, asynchronous(std::io::stdout())?);
+            streams.spawn(tee(from, to, lines.stream(Stream::Stdout)));
         }
         if let Some(stderr) = child.stderr.take() {
-            streams.spawn(tee(
-                ChildStderr::from_std(stderr)?,
-                asynchronous(std::io::stderr())?,
-                lines.clone(),
-            ));
+            let (from, to) = (ChildStderr::from_std(stderr)?, asynchronous(std::io::stderr())?);
+            streams.spawn(tee(from, to, lines.stream(Stream::Stderr)));
         }
         Ok(Mpirun { pid: child.id(), status, streams, lines })
     }
@@ -734,7 +729,7 @@ struct Mpirun {
     pid: u32,
     status: oneshot::Receiver<ExitStatus>,
     streams: JoinSet<()>,
-    lines: Arc<Mutex<Vec<String>>>,
+    lines: LastLines,
 }
 
 impl Mpirun {
@@ -743,36 +738,17 @@ impl Mpirun {
         let _ =
             timeout(Duration::from_millis(500), async { while self.streams.join_next().await.is_some() {} })
                 .await;
-        std::mem::take(&mut *self.lines.lock().unwrap_or_else(PoisonError::into_inner))
+        self.lines.lines()
     }
 }
 
 /// Copies a stream through and keeps the last lines.
-async fn tee(
-    mut from: impl AsyncRead + Unpin,
-    mut to: impl AsyncWrite + Unpin,
-    lines: Arc<Mutex<Vec<String>>>,
-) {
-    const LINE_BYTES: usize = 1024;
+async fn tee(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, mut lines: Lines) {
     let mut buffer = vec![0; 32 << 10];
-    let mut line = Vec::new();
     while let Ok(count @ 1..) = from.read(&mut buffer).await {
         let _ = to.write_all(&buffer[..count]).await;
         let _ = to.flush().await;
-        for &byte in &buffer[..count] {
-            if byte != b'\n' {
-                if line.len() < LINE_BYTES {
-                    line.push(byte);
-                }
-                continue;
-            }
-            let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
-            if lines.len() == LAST_LINES {
-                lines.remove(0);
-            }
-            lines.push(String::from_utf8_lossy(&line).into_owned());
-            line.clear();
-        }
+        lines.feed(&buffer[..count]);
     }
 }
 

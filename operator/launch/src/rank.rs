@@ -1,6 +1,5 @@
 //! The wrapper around one rank: passes everything through and records how the rank ended.
 
-use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -13,14 +12,13 @@ use nix::sys::signal::{SigSet, Signal, kill, raise};
 use nix::unistd::Pid;
 
 use crate::children::{code_and_signal, die_with_parent};
-use crate::protocol::{LAST_LINES, RankEnd};
+use crate::last_lines::{LastLines, Lines, Stream};
+use crate::protocol::RankEnd;
 
 /// Environment variable, set by the agent, that names the attempt's run folder.
 pub const RUN_DIR_VARIABLE: &str = "DEM_RUN_DIR";
 /// Environment variable, set by the agent, that names the folder of the attempt's pages.
 pub const PAGES_DIR_VARIABLE: &str = "DEM_PAGES_DIR";
-/// Longest line kept, in bytes.
-const LINE_BYTES: usize = 1024;
 /// Time that output of a dead rank, held open by a process that it left behind, is still read.
 const DRAIN: Duration = Duration::from_millis(500);
 /// Exit code for a program that cannot be started, as of a shell.
@@ -95,10 +93,10 @@ pub fn run(program: &[String]) -> io::Result<i32> {
         }
     });
 
-    let lines = Arc::new(std::sync::Mutex::new(VecDeque::new()));
+    let lines = LastLines::default();
     let (done, streams_done) = std::sync::mpsc::channel();
-    tee(child.stdout.take(), io::stdout(), &lines, done.clone());
-    tee(child.stderr.take(), io::stderr(), &lines, done);
+    tee(child.stdout.take(), io::stdout(), lines.stream(Stream::Stdout), done.clone());
+    tee(child.stderr.take(), io::stderr(), lines.stream(Stream::Stderr), done);
     let status = child.wait()?;
     pid.store(0, Ordering::SeqCst);
     // MPI's launcher signals the whole group: the program may have died of a signal that is still on its way here.
@@ -108,7 +106,7 @@ pub fn run(program: &[String]) -> io::Result<i32> {
     }
     // Both senders are dropped when both streams have ended.
     while streams_done.recv_timeout(DRAIN).is_ok() {}
-    let last_lines = lines.lock().map(|lines| lines.iter().cloned().collect()).unwrap_or_default();
+    let last_lines = lines.lines();
     let told = told.load(Ordering::SeqCst);
     record(&place, |rank| RankEnd { told, last_lines, ..ended(rank, exit_code, signal) });
     if let Some(signal) = signal.and_then(|number| Signal::try_from(number).ok()) {
@@ -144,43 +142,21 @@ fn write_whole(path: &Path, bytes: &[u8]) {
 fn tee(
     from: Option<impl Read + Send + 'static>,
     mut to: impl Write + Send + 'static,
-    lines: &Arc<std::sync::Mutex<VecDeque<String>>>,
+    mut lines: Lines,
     done: std::sync::mpsc::Sender<()>,
 ) {
     let Some(from) = from else { return };
-    let lines = lines.clone();
     thread::spawn(move || {
         let _done = done;
         let mut from = BufReader::new(from);
-        let mut line = Vec::new();
-        while let Ok(read) = from.fill_buf() {
-            let length = read.len();
+        while let Ok(read @ [_, ..]) = from.fill_buf() {
             // A reader that went away must not end the rank.
             let _ = to.write_all(read).and_then(|()| to.flush());
-            for &byte in read {
-                if byte == b'\n' {
-                    keep(&lines, &line);
-                    line.clear();
-                } else if line.len() < LINE_BYTES {
-                    line.push(byte);
-                }
-            }
-            if length == 0 {
-                break;
-            }
+            lines.feed(read);
+            let length = read.len();
             from.consume(length);
         }
-        if !line.is_empty() {
-            keep(&lines, &line);
-        }
+        // The last line before the word that the stream has ended.
+        drop(lines);
     });
-}
-
-fn keep(lines: &std::sync::Mutex<VecDeque<String>>, line: &[u8]) {
-    if let Ok(mut lines) = lines.lock() {
-        if lines.len() == LAST_LINES {
-            lines.pop_front();
-        }
-        lines.push_back(String::from_utf8_lossy(line).into_owned());
-    }
 }
