@@ -635,6 +635,8 @@ impl Launcher {
         command.env(PORT_VARIABLE, settings.agent_port.to_string());
         // Harmless for others; without it Open MPI refuses images that run as root.
         command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        // By TMPDIR and not by orte_tmpdir_base, which the daemons would inherit: where they share a machine, as in tests,
+        // each needs a session folder of its own, below its agent's TMPDIR.
         set_writable_places(&mut command, &settings.tmp_dir);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // Not the environment: it holds the fence token and perhaps secrets of the user.
@@ -708,7 +710,6 @@ fn mpirun_arguments(spec: &AttemptSpec, hostfile: &Path, settings: &LauncherSett
     mca("btl_tcp_port_range_v4", &(BTL_PORTS.1 - BTL_PORTS.0 + 1).to_string());
     // Cross-memory attach needs ptrace rights that restricted pods lack, and is slower on virtual machines.
     mca("btl_vader_single_copy_mechanism", "none");
-    mca("orte_tmpdir_base", &settings.tmp_dir.display().to_string());
     if spec.yield_when_idle {
         mca("mpi_yield_when_idle", "1");
     }
