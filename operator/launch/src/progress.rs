@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use dem_page::State;
+
 use crate::protocol::{Progress, RankFigures};
 
 /// Length of the window that rates and shares are taken over.
@@ -17,8 +19,10 @@ const LITTLE_LOAD: f64 = 0.01;
 pub(crate) struct History(VecDeque<(Instant, Vec<RankFigures>)>);
 
 impl History {
-    /// Adds what is known now (ascending by rank) and returns the aggregate; none while no rank has a page.
-    pub(crate) fn add(&mut self, now: Instant, ranks: Vec<RankFigures>) -> Option<Progress> {
+    /// Adds what is known now (ascending by rank) and returns the aggregate; none while no rank has started. One that
+    /// still reads its checkpoint has figures of no step yet.
+    pub(crate) fn add(&mut self, now: Instant, mut ranks: Vec<RankFigures>) -> Option<Progress> {
+        ranks.retain(|rank| rank.state != State::Starting as u64);
         while self.0.len() > 1 && now.duration_since(self.0[1].0) >= WINDOW {
             self.0.pop_front();
         }
@@ -89,6 +93,7 @@ mod tests {
     fn rank(rank: u32, step: u64, calc_seconds: f64) -> RankFigures {
         RankFigures {
             rank,
+            state: State::Running as u64,
             step,
             end_step: 100,
             particles: 10,
@@ -108,6 +113,9 @@ mod tests {
         assert_eq!(history.add(start, Vec::new()), None);
         let first = history.add(start, vec![rank(0, 0, 50.0), rank(1, 0, 0.0)]).unwrap();
         assert_eq!((first.steps_per_second, first.seconds_left), (0.0, None));
+        let starting = RankFigures { rank: 1, ..Default::default() };
+        let half = history.add(start + Duration::from_secs(1), vec![rank(0, 9, 50.0), starting]).unwrap();
+        assert_eq!((half.ranks, half.step), (1, 9), "a rank that starts says nothing of the step");
         let later =
             history.add(start + Duration::from_secs(4), vec![rank(0, 20, 51.0), rank(1, 22, 3.0)]).unwrap();
         assert_eq!((later.step, later.steps, later.particles), (20, 100, 20));

@@ -1055,21 +1055,29 @@ impl Machine<'_> {
     /// of it starts, needs no wait. For one that is cut off, the worker's lease counts from when its launcher can
     /// have renewed it last: the launcher's end; or, if the launcher is cut off too, the end of the lease that the
     /// operator gave it. The operator renews no lease of an attempt that has ended.
+    ///
+    /// A simulation need not wait for a launcher that is cut off as long as one worker is not: our solver begins no
+    /// checkpoint, output or summary without every rank (each is agreed on by all, and checked for its parts of all),
+    /// so what the cut-off ranks could still write is what all ranks had agreed on before, in the attempt's own
+    /// folders. Of other programs this is not known.
     fn fence(&self) -> Option<Seconds> {
         let attempt = self.status.attempts.last()?;
         attempt.launched_at.as_ref()?;
-        let cut_off = self.status.workers.iter().any(|worker| {
+        let cut_off = |worker: &&Worker| {
             let pod =
                 self.observed.workers.get(&worker.pod).filter(|pod| worker.uid.as_ref() == Some(&pod.uid));
             !worker.ended && !pod.is_some_and(|pod| pod.terminated || self.healthy(pod))
-        });
-        if !cut_off {
+        };
+        let lost = self.status.workers.iter().filter(cut_off).count();
+        if lost == 0 {
             return None;
         }
+        let needs_all = self.input.job.spec.simulation.is_some();
         let settings = self.input.settings;
         let ended = attempt.ended_at.as_ref().map_or(self.now, seconds);
         let last_word = match &attempt.launcher_ended_at {
             Some(at) => seconds(at),
+            None if needs_all && lost < self.status.workers.len() => ended,
             None => {
                 // A renewal from before the launch was another launcher's.
                 let launched = attempt.launched_at.as_ref().map_or(ended, seconds);
@@ -1193,6 +1201,8 @@ impl Machine<'_> {
     /// earlier attempt; one on a lost node was waited for before the plan.
     fn delete_strays(&mut self, attempt: i32) -> bool {
         let mut waiting = false;
+        let began = self.status.attempts.last().and_then(|attempt| attempt.started_at.as_ref());
+        let lease_end = began.map_or(self.now, seconds) + self.input.settings.worker_lease + LEASE_MARGIN;
         let member = |name: &str| self.status.workers.iter().any(|worker| worker.pod == name);
         let mut doomed = Vec::new();
         for (name, pod) in self.observed.workers.iter().filter(|(name, _)| !member(name)) {
@@ -1201,7 +1211,9 @@ impl Machine<'_> {
                 .as_ref()
                 .and_then(|node| self.observed.nodes.get(node))
                 .is_some_and(|node| node.ready);
-            waiting |= !pod.terminated && reachable && pod.phase == PodPhase::Running;
+            // One that is cut off since the plan was made is not waited for longer than its lease can last.
+            let may_hold_lease = reachable || self.now < lease_end;
+            waiting |= !pod.terminated && may_hold_lease && pod.phase == PodPhase::Running;
             doomed.push((name.clone(), pod));
         }
         let own = names::launcher(self.name, attempt);

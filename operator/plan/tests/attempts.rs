@@ -172,7 +172,11 @@ impl World {
     }
 
     fn running() -> World {
-        let mut world = World::new();
+        World::running_job(job())
+    }
+
+    fn running_job(job: DemJob) -> World {
+        let mut world = World { job, ..World::new() };
         world.passes(8);
         assert_eq!(world.status().state, Some(State::Running), "{:#?}", world.status());
         world
@@ -299,6 +303,39 @@ fn a_cut_off_launcher_is_waited_for_until_its_own_lease_has_ended() {
     assert_eq!(world.pushed, [1], "the old launcher may still renew its workers");
     world.passes(200);
     assert_eq!(world.pushed, [1, 2]);
+}
+
+#[test]
+fn a_simulation_does_not_wait_for_a_cut_off_launcher_while_a_worker_of_it_can_be_told() {
+    let cut_off = |nodes: &[&str]| {
+        let mut job = job();
+        job.spec.program = None;
+        let simulation: serde_json::Value = serde_yaml::from_str(
+            "
+inline:
+  domain: {min: [0, 0, 0], max: [1, 1, 1]}
+  materials: [{name: glass, density: 2500, youngsModulus: 1.0e+7, poissonRatio: 0.2}]
+  pairs: [{materials: [glass, glass], restitution: 0.5, friction: 0.4}]
+  particles: [{lattice: {counts: [4, 4, 4], spacing: 0.01, radius: 0.004, material: glass}}]
+  time: {end: {steps: 100}}
+",
+        )
+        .unwrap();
+        job.spec.simulation = serde_json::from_value(simulation).unwrap();
+        let mut world = World::running_job(job);
+        for node in nodes {
+            world.observed.nodes.get_mut(*node).unwrap().ready = false;
+        }
+        for node in ["n4", "n5"] {
+            world.observed.nodes.insert(node.to_owned(), Node { ready: true });
+        }
+        world.observed.launcher = None;
+        world.passes(60);
+        world.pushed
+    };
+    assert_eq!(cut_off(&["n1", "n3"]), [1, 2]);
+    // Without any of its workers an attempt might come to its end unseen.
+    assert_eq!(cut_off(&["n0", "n1", "n3"]), [1]);
 }
 
 #[test]
