@@ -79,6 +79,10 @@ pub struct Assessed {
 
 /// Whether a decision about this job may choose nodes.
 fn may_plan(job: &DemJob) -> bool {
+    // Many suspended jobs must not queue for the lock.
+    if job.spec.suspend {
+        return false;
+    }
     let Some(status) = &job.status else { return true };
     !terminal(status) && status.attempts.last().is_none_or(|attempt| attempt.ended_at.is_some())
 }

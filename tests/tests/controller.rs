@@ -534,7 +534,7 @@ async fn an_idle_cluster_sees_no_write(
     }
     for number in 0..finished {
         let name = format!("finished-{number}");
-        lab.state(&name, State::Suspended, SOON).await?;
+        lab.state(&name, State::Suspended, LAUNCH).await?;
         lab.jobs().patch_status(&name, &PatchParams::default(), &Patch::Merge(&end)).await?;
     }
     for number in 0..suspended {

@@ -28,7 +28,7 @@ fn four_per_node(name: &str, nodes: i64, counts: [i64; 3], steps: i64) -> Value 
 
 /// A job on three of the four nodes with checkpoints, long enough to lose something in the middle.
 fn a_long_job(name: &str) -> Value {
-    let mut job = four_per_node(name, 3, [24, 24, 12], 6000);
+    let mut job = four_per_node(name, 3, [24, 24, 12], 4000);
     job["spec"]["checkpoint"] = json!({"volume": {"persistentVolumeClaim": {"claimName": "dem-results"}}});
     job["spec"]["simulation"]["inline"]["checkpoint"] = json!({"everySteps": 300});
     job
@@ -294,7 +294,7 @@ async fn the_dashboard_has_data_while_a_job_runs_and_none_after_it() -> anyhow::
     let cluster = Cluster::shared();
     cluster.prometheus()?;
     let namespace = cluster.namespace("watched").await?;
-    let mut job = four_per_node("watched", 3, [24, 24, 12], 8000);
+    let mut job = four_per_node("watched", 3, [24, 24, 12], 5000);
     job["spec"]["simulation"]["inline"]["profile"] = json!(true);
     namespace.apply(&job.to_string())?;
     let queries = dashboard_queries(&namespace.name, "watched")?;
