@@ -64,6 +64,9 @@ pub enum Error {
     /// The planning task did not end.
     #[error("plan in the background")]
     Planner(#[from] tokio::task::JoinError),
+    /// A pass did not come to its end.
+    #[error("not done within {0:?}")]
+    Overdue(Duration),
     /// A watch ended, which happens at shutdown only.
     #[error("the cache of {0} has ended")]
     CacheEnded(&'static str),
@@ -108,7 +111,7 @@ impl Error {
             Self::NotOurs { .. } => Class::Transient,
             Self::Secret { .. } => Class::Refused,
             Self::Certificate(_) | Self::Incomplete(_) | Self::Encode { .. } | Self::Planner(_) => Class::Bug,
-            Self::CacheEnded(_) => Class::Transient,
+            Self::CacheEnded(_) | Self::Overdue(_) => Class::Transient,
         }
     }
 

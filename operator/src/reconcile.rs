@@ -28,6 +28,10 @@ use crate::publish::publish;
 /// A job that needs nothing is still looked at now and then: watches can miss things.
 const RESYNC: Duration = Duration::from_secs(600);
 
+/// Longest pass. A plan of many millions of particles and a thousand new pods fit; something that hangs must not hold up
+/// its job until the operator is restarted.
+const PASS: Duration = Duration::from_secs(180);
+
 /// What the controller calls for every job that may have changed.
 ///
 /// # Errors
@@ -37,7 +41,11 @@ pub async fn reconcile(guard: Arc<DeserializeGuard<DemJob>>, context: Arc<Contex
     context.metrics.reconcile_begins();
     let span = info_span!("job", namespace = guard.namespace(), name = guard.name_any());
     let result = match &guard.0 {
-        Ok(job) => pass(&context, job).instrument(span).await,
+        Ok(job) => {
+            let pass = tokio::time::timeout(PASS, pass(&context, job));
+            // What was not done is decided anew: every action may be repeated.
+            pass.instrument(span).await.unwrap_or(Err(Error::Overdue(PASS)))
+        }
         Err(invalid) => {
             span.in_scope(|| warn!(error = %invalid.error, "the stored job cannot be read; skipping it"));
             Ok(Action::await_change())

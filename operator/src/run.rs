@@ -8,11 +8,13 @@ use dem_crds::DemJob;
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::client::ClientBuilder;
 use kube::core::DeserializeGuard;
 use kube::runtime::controller::{self, Controller};
 use kube::runtime::{WatchStreamExt, reflector, watcher};
-use kube::{Api, Client};
+use kube::{Api, Client, Config};
 use tokio_util::sync::CancellationToken;
+use tower::timeout::TimeoutLayer;
 use tracing::{error, info, warn};
 
 use crate::args::Args;
@@ -27,6 +29,11 @@ use crate::reconcile;
 pub const LEASE: &str = "dem-operator";
 /// How long reconciles that run may take to end at shutdown.
 const DRAIN: Duration = Duration::from_secs(20);
+/// Time within which the API server must begin to answer. Also a watch is answered at once; it is the events that take
+/// their time. Without this a request whose answer was lost would hold up its job for ever.
+const ANSWER: Duration = Duration::from_secs(30);
+/// Longest silence on a connection in the middle of an answer. Above the 290 s after which the server ends a watch.
+const SILENCE: Duration = Duration::from_secs(295);
 /// How often what is remembered of deleted jobs is dropped.
 const SWEEP: Duration = Duration::from_secs(15);
 
@@ -42,7 +49,7 @@ pub async fn run(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     let metrics = Arc::new(Metrics::new().context("register the metrics")?);
     let readiness = Arc::new(Readiness::default());
     readiness.wait("lease", "the API server has not answered yet");
-    let client = Client::try_default().await.context("find the cluster")?;
+    let client = client().await?;
     let identity = args.identity.clone().unwrap_or_else(own_name);
 
     let serving = CancellationToken::new();
@@ -60,6 +67,14 @@ pub async fn run(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     };
     serving.cancel();
     led
+}
+
+/// A client that gives up on a server that does not answer.
+async fn client() -> anyhow::Result<Client> {
+    let mut config = Config::infer().await.context("find the cluster")?;
+    config.read_timeout = Some(SILENCE);
+    let builder = ClientBuilder::try_from(config).context("make a client")?;
+    Ok(builder.with_layer(&TimeoutLayer::new(ANSWER)).build())
 }
 
 /// Waits for the lease, controls jobs while it is held, and gives it up.
