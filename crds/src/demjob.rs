@@ -543,9 +543,10 @@ pub struct S3 {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum RestartFrom {
-    /// The newest complete checkpoint of that job on the same checkpoint volume.
+    /// The newest complete checkpoint of the last job of that name on the same checkpoint volume. That job need not
+    /// exist any more.
     Job(String),
-    /// A checkpoint's folder on the checkpoint volume.
+    /// A folder on the checkpoint volume: a checkpoint's, or that of a job (`status.folder`).
     Path(String),
 }
 
@@ -553,7 +554,7 @@ pub enum RestartFrom {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Output {
-    /// The volume; results are in a folder of the job's name on it.
+    /// The volume; results are in the folder `status.folder` on it.
     pub volume: Volume,
 }
 

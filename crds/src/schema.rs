@@ -176,6 +176,18 @@ pub const RULES: &[Rule] = &[
         field: Some(".restartFrom"),
     },
     Rule {
+        at: &["spec", "restartFrom"],
+        expression: "!has(self.job) || self.job.matches('^[a-z0-9]([-a-z0-9]{0,46}[a-z0-9])?$')",
+        message: "job must be the name of a DemJob",
+        field: Some(".job"),
+    },
+    Rule {
+        at: &["spec", "restartFrom"],
+        expression: "!has(self.path) || (self.path != '' && !self.path.startsWith('/') && !self.path.split('/').exists(p, p == '..'))",
+        message: "path must be relative to the checkpoint volume, without ..",
+        field: Some(".path"),
+    },
+    Rule {
         at: &["spec", "resources", "memoryPerRank"],
         expression: "quantity(self).isGreaterThan(quantity('0'))",
         message: "must be above 0",

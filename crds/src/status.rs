@@ -170,6 +170,12 @@ pub struct DemJobStatus {
     #[schemars(range(min = 0))]
     pub suspended_seconds: i64,
 
+    /// Folder of the job's results and checkpoints on its volumes: its name, and what tells it from other jobs that had
+    /// or will have the same name.
+    #[schemars(length(max = 127))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub folder: Option<String>,
+
     /// Nodes and mapping of the present attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanStatus>,

@@ -25,22 +25,12 @@ pub enum Command {
 }
 
 /// Where a run starts.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Restart {
     /// From the newest complete checkpoint of this or an earlier attempt, or from the beginning.
     Auto,
     /// From the beginning.
     Never,
-    /// From the checkpoint in this folder.
-    From(PathBuf),
-}
-
-fn restart(text: &str) -> Result<Restart, String> {
-    Ok(match text {
-        "auto" => Restart::Auto,
-        "never" => Restart::Never,
-        folder => Restart::From(folder.into()),
-    })
 }
 
 fn rank_and_step(text: &str) -> Result<(u32, u64), String> {
@@ -69,9 +59,13 @@ pub struct RunArgs {
     /// Folder, in shared memory, for the ranks' counter pages.
     #[arg(long, value_name = "DIR")]
     pub pages: Option<PathBuf>,
-    /// Where to start: auto, never, or the folder of a checkpoint.
-    #[arg(long, value_name = "auto|never|DIR", default_value = "auto", value_parser = restart)]
+    /// Whether to go on from a checkpoint of this run.
+    #[arg(long, value_enum, default_value_t = Restart::Auto)]
     pub restart: Restart,
+    /// Where the run begins instead of at step 0: a checkpoint's folder, a folder of checkpoints, or a folder of runs,
+    /// of which the last one's newest complete checkpoint counts.
+    #[arg(long, value_name = "DIR")]
+    pub start_from: Option<PathBuf>,
     /// Folder that the simulation file's particle files are in. Default: the simulation file's own.
     #[arg(long, value_name = "DIR")]
     pub input_dir: Option<PathBuf>,

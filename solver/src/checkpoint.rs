@@ -233,6 +233,22 @@ pub fn candidates(root: &Path, attempt: u64) -> Vec<PathBuf> {
     found.into_iter().map(|(_, _, path)| path).collect()
 }
 
+/// Checkpoint folders that a run may begin from, the best first: `folder` itself if it is a checkpoint; those of
+/// `folder` if it is a run's; otherwise, in a folder of runs, those of the run that completed one last.
+pub fn candidates_below(folder: &Path) -> Vec<PathBuf> {
+    if folder.join(MANIFEST).exists() {
+        return vec![folder.to_path_buf()];
+    }
+    let own = candidates(folder, u64::MAX);
+    if !own.is_empty() {
+        return own;
+    }
+    let written = |path: &PathBuf| path.join(MANIFEST).metadata().and_then(|m| m.modified()).ok();
+    let runs = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let runs = runs.map(|run| candidates(&run.path(), u64::MAX));
+    runs.max_by_key(|steps| steps.iter().filter_map(written).max()).unwrap_or_default()
+}
+
 /// Reads the manifest of the checkpoint in `folder`.
 ///
 /// # Errors

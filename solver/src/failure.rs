@@ -1,25 +1,8 @@
 //! Why a run ends early, and the exit code that says so.
 
 use dem_comm::CommError;
+pub use dem_page::exit;
 use thiserror::Error;
-
-/// Exit codes of `dem-solver`, those of `sysexits.h` where one fits.
-pub mod exit {
-    /// The run reached its end.
-    pub const DONE: i32 = 0;
-    /// The simulation file, the plan or the command line is wrong.
-    pub const INPUT: i32 = 64;
-    /// A checkpoint or particle file cannot be read.
-    pub const UNREADABLE: i32 = 65;
-    /// A guard stopped the run: overlap, non-finite number, lost particle.
-    pub const GUARD: i32 = 66;
-    /// A panic, an MPI error or a failed write.
-    pub const INTERNAL: i32 = 70;
-    /// Stopped on request, after writing a checkpoint.
-    pub const STOPPED: i32 = 75;
-    /// The rank's lease ended: another attempt may run.
-    pub const FENCED: i32 = 76;
-}
 
 /// Why a run ends early.
 #[derive(Debug, Error)]

@@ -7,12 +7,11 @@ use std::sync::atomic::Ordering;
 
 use dem_page::Page;
 
-use crate::clock;
 use crate::failure::Failure;
 
 /// Whether the lease in `page` still holds.
 pub fn lease_holds(page: &Page) -> bool {
-    clock::boottime_ns() < page.lease_end_ns.load(Ordering::Relaxed)
+    dem_page::boottime_ns() < page.lease_end_ns.load(Ordering::Relaxed)
 }
 
 fn fenced(page: &Page) -> Failure {

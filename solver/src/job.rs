@@ -26,8 +26,10 @@ pub struct Job {
     pub output: PathBuf,
     /// Folder for checkpoints.
     pub checkpoints: Option<PathBuf>,
-    /// Where to start.
+    /// Whether to go on from a checkpoint of this run.
     pub restart: Restart,
+    /// Where the run begins instead of at step 0: a folder of, or with, checkpoints.
+    pub start_from: Option<PathBuf>,
     /// Instructions to use.
     pub kernel: KernelChoice,
     /// False to show that rounding matters.
@@ -140,7 +142,8 @@ impl Job {
             attempt: args.attempt,
             output: args.output.clone(),
             checkpoints: args.checkpoints.clone(),
-            restart: args.restart.clone(),
+            restart: args.restart,
+            start_from: args.start_from.clone(),
             kernel: args.kernel,
             rounding: !args.no_rounding,
             perturb: args.perturb,

@@ -711,10 +711,34 @@ fn find_checkpoint(
     particles: &mut Particles,
 ) -> Result<Option<(PathBuf, Manifest)>, Failure> {
     let candidates = match (&job.restart, &job.checkpoints) {
-        (Restart::From(folder), _) => vec![folder.clone()],
         (Restart::Auto, Some(root)) if comm.rank() == 0 => checkpoint::candidates(root, job.attempt),
         _ => Vec::new(),
     };
+    let (own, refused) = load_first(candidates, setup, comm, particles)?;
+    if let Some(foreign) = refused.iter().find(|damage| matches!(damage, checkpoint::Damage::Foreign { .. }))
+    {
+        return Err(Failure::Unreadable(foreign.to_string()));
+    }
+    let Some(start) = job.start_from.as_ref().filter(|_| own.is_none()) else { return Ok(own) };
+    let candidates = if comm.rank() == 0 { checkpoint::candidates_below(start) } else { Vec::new() };
+    let (found, refused) = load_first(candidates, setup, comm, particles)?;
+    let unusable = || {
+        let why = refused.first().map(ToString::to_string).unwrap_or_else(|| {
+            "no checkpoint there; expected a folder with manifest.json, or with attempt-N/step-K folders"
+                .to_owned()
+        });
+        Failure::Unreadable(format!("--start-from {}: {why}", start.display()))
+    };
+    found.map(Some).ok_or_else(unusable)
+}
+
+/// Loads the first usable one of rank 0's `candidates`, if there is one, and tells what is wrong with those before it.
+fn load_first(
+    candidates: Vec<PathBuf>,
+    setup: &Setup,
+    comm: &mut Comm,
+    particles: &mut Particles,
+) -> Result<(Option<(PathBuf, Manifest)>, Vec<checkpoint::Damage>), Failure> {
     let internal = |e: serde_json::Error| Failure::Unreadable(format!("checkpoints: {e}"));
     let candidates = comm.broadcast(serde_json::to_vec(&candidates).map_err(internal)?)?;
     let candidates: Vec<PathBuf> = serde_json::from_slice(&candidates).map_err(internal)?;
@@ -728,7 +752,7 @@ fn find_checkpoint(
         comm.all_reduce(&mut hash, u128::wrapping_add)?;
         match own {
             Ok(manifest) if bad[0] == 0 && hex(hash[0]) == manifest.state_hash => {
-                return Ok(Some((folder, manifest)));
+                return Ok((Some((folder, manifest)), refused));
             }
             Ok(_) => refused.push(checkpoint::Damage::Elsewhere(folder.display().to_string())),
             Err(damage) => {
@@ -738,13 +762,7 @@ fn find_checkpoint(
         }
     }
     particles.clear();
-    let foreign = refused.iter().find(|damage| matches!(damage, checkpoint::Damage::Foreign { .. }));
-    match (&job.restart, foreign, refused.first()) {
-        (Restart::From(_), _, Some(damage)) | (_, Some(damage), _) => {
-            Err(Failure::Unreadable(damage.to_string()))
-        }
-        _ => Ok(None),
-    }
+    Ok((None, refused))
 }
 
 fn read_share(

@@ -5,6 +5,7 @@ mod runs;
 
 use std::path::{Path, PathBuf};
 
+use dem_solver::args::Restart;
 use dem_solver::failure::exit;
 use dem_solver::simulation::End;
 use runs::Case;
@@ -45,7 +46,7 @@ fn the_newest_ones_are_kept_and_other_attempts_files_stay() {
     case.run(3);
     assert_eq!(steps(&case, 1), [150, 200, 250]);
     case.job.attempt = 2;
-    case.job.restart = dem_solver::args::Restart::From(checkpoint(&case, 150));
+    (case.job.restart, case.job.start_from) = (Restart::Never, Some(checkpoint(&case, 150)));
     let ran = case.run(2);
     assert_eq!(ran.number("startStep"), 150);
     assert_eq!(steps(&case, 1), [150, 200, 250]);
@@ -73,13 +74,44 @@ fn a_damaged_torn_or_unfinished_one_is_skipped_for_the_one_before() {
 }
 
 #[test]
+fn a_run_begins_from_another_s_last_checkpoint_and_goes_on_from_its_own() {
+    let mut case = Case::new(GAS);
+    let straight = case.run(2).hash;
+    // A folder of runs: the run that wrote last counts, however far another one was.
+    let runs = tempfile::tempdir().unwrap();
+    let other = runs.path().join("other/run-1");
+    std::fs::create_dir_all(other.parent().unwrap()).unwrap();
+    std::fs::rename(case.folder.path().join("checkpoints"), &other).unwrap();
+    std::fs::remove_dir_all(other.join("attempt-1/step-250")).unwrap();
+    let older = runs.path().join("other/run-0/attempt-1/step-240");
+    std::fs::create_dir_all(&older).unwrap();
+    std::fs::write(older.join("manifest.json"), "{}").unwrap();
+    std::fs::File::open(older.join("manifest.json")).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
+
+    let mut next = Case::new(GAS);
+    next.job.start_from = Some(runs.path().join("other"));
+    let ran = next.run(3);
+    assert_eq!((ran.number("startStep"), &ran.hash), (200, &straight));
+    // Its own checkpoint comes first from then on.
+    next.job.attempt = 2;
+    let ran = next.run(1);
+    assert_eq!((ran.number("startStep"), &ran.hash), (250, &straight));
+
+    let mut lost = Case::new(GAS);
+    lost.job.start_from = Some(runs.path().join("nobody"));
+    let failure = lost.ends(1, None).swap_remove(0).unwrap_err();
+    assert_eq!(failure.exit_code(), exit::UNREADABLE);
+    assert!(failure.to_string().contains("nobody: no checkpoint there"), "{failure}");
+}
+
+#[test]
 fn every_kind_of_damage_is_named() {
     let mut case = Case::new(GAS);
     case.run(2);
     let folder = checkpoint(&case, 250);
     let refused = |case: &Case| {
         let mut job = case.job.clone();
-        job.restart = dem_solver::args::Restart::From(folder.clone());
+        (job.restart, job.start_from) = (Restart::Never, Some(folder.clone()));
         let mut copy = Case::new(GAS);
         copy.job = job;
         let failure = copy.ends(1, None).swap_remove(0).unwrap_err();

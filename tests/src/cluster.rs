@@ -215,12 +215,13 @@ impl TestNamespace {
         Ok(programs::cache().join(format!("cluster-{}/volumes", self.cluster.name)).join(folder))
     }
 
-    /// The solver's summary of an attempt, from the claim `dem-results`.
+    /// The solver's summary of an attempt of a job that exists, from the claim `dem-results`.
     ///
     /// # Errors
     /// When there is none.
     pub fn summary(&self, job: &str, attempt: u32) -> anyhow::Result<serde_json::Value> {
-        let path = self.volume()?.join(format!("{job}/attempt-{attempt}/summary.json"));
+        let folder = self.kubectl(&["get", "demjob", job, "-o", "jsonpath={.status.folder}"])?;
+        let path = self.volume()?.join(format!("{folder}/attempt-{attempt}/summary.json"));
         let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
         Ok(serde_json::from_str(&text)?)
     }

@@ -129,6 +129,50 @@ async fn a_job_runs_on_the_planned_nodes_and_succeeds() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Steps at which the job's attempt 1 began and ended, from its summary.
+fn steps_of(namespace: &TestNamespace, job: &str) -> anyhow::Result<(Value, Value)> {
+    let summary = namespace.summary(job, 1)?;
+    Ok((summary["startStep"].clone(), summary["endStep"].clone()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_created_again_begins_anew_and_another_one_begins_from_its_checkpoint() -> anyhow::Result<()> {
+    let cluster = Cluster::shared();
+    let namespace = cluster.namespace("again").await?;
+    let results = json!({"persistentVolumeClaim": {"claimName": "dem-results"}});
+    let mut job = four_per_node("heap", 1, [12, 12, 6], 200);
+    job["spec"]["output"] = json!({"volume": results});
+    job["spec"]["checkpoint"] = json!({"everySteps": 100, "volume": results});
+    for _ in 0..2 {
+        namespace.apply(&job.to_string())?;
+        namespace.ended("heap", "Succeeded", Duration::from_secs(120)).await?;
+        let steps = steps_of(&namespace, "heap")?;
+        anyhow::ensure!(steps == (json!(0), json!(200)), "heap began and ended at {steps:?}");
+        namespace.kubectl(&["delete", "demjob", "heap"])?;
+    }
+    // The job whose checkpoint it is need not exist any more.
+    job["metadata"]["name"] = json!("longer");
+    job["spec"]["restartFrom"] = json!({"job": "heap"});
+    job["spec"]["simulation"]["inline"]["time"]["end"]["steps"] = json!(300);
+    namespace.apply(&job.to_string())?;
+    namespace.ended("longer", "Succeeded", Duration::from_secs(120)).await?;
+    let steps = steps_of(&namespace, "longer")?;
+    anyhow::ensure!(steps == (json!(200), json!(300)), "longer began and ended at {steps:?}");
+    let runs = std::fs::read_dir(namespace.volume()?.join("heap"))?.count();
+    anyhow::ensure!(runs == 2, "{runs} folders of the two jobs named heap");
+    // One that names a job without checkpoints says so, once, and is not tried again.
+    job["metadata"]["name"] = json!("nowhere");
+    job["spec"]["restartFrom"] = json!({"job": "nobody"});
+    namespace.apply(&job.to_string())?;
+    let failed = namespace.ended("nowhere", "Failed", Duration::from_secs(120)).await?;
+    let status = failed.status.context("status")?;
+    let failure = serde_json::to_string(&status.failure)?;
+    anyhow::ensure!(status.attempts.len() == 1 && failure.contains("no checkpoint there"), "{failure}");
+    anyhow::ensure!(status.reason.as_deref() == Some("ConfigError"), "{:?}", status.reason);
+    namespace.finish();
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_of_the_operator_run_restricted_and_one_of_them_leads() -> anyhow::Result<()> {
     let cluster = Cluster::shared();
@@ -386,12 +430,19 @@ async fn wakes_and_changes_nothing(
     let hash = met_in_its_middle(&namespace, "frozen", &job).await?;
     let (pod, node) = worker_without_launcher(&namespace, "frozen")?;
     freeze(&namespace, &pod, &node)?;
-    let went_on = went_on(&namespace, "frozen", &hash, Duration::from_secs(400)).await;
-    let before = went_on.is_ok().then(|| files_of_later_attempts(&namespace.volume()?)).transpose();
+    let jobs = namespace.jobs().await?;
+    let moved_on = |job: &DemJob| {
+        let status = job.status.as_ref();
+        status.is_some_and(|s| s.attempt == Some(2) && s.state == Some(dem_crds::State::Running))
+    };
+    let limit = Duration::from_secs(300);
+    let moved_on = wait::until(&jobs, "frozen", "attempt 2 runs", limit, moved_on).await;
+    // Attempts 1 and 2 now run side by side for as long as it takes the woken ranks to notice.
     thaw(&namespace, &pod, &node)?;
-    went_on?;
-    let before = before?.context("files of attempt 2")?;
-    anyhow::ensure!(before.keys().any(|p| p.ends_with("frozen/attempt-2/summary.json")), "{before:?}");
+    moved_on?;
+    went_on(&namespace, "frozen", &hash, Duration::from_secs(400)).await?;
+    let before = files_of_later_attempts(&namespace.volume()?)?;
+    anyhow::ensure!(before.keys().any(|p| p.ends_with("attempt-2/summary.json")), "{before:?}");
     // The point is that nothing happens in this time: there is no condition to wait for.
     tokio::time::sleep(Duration::from_secs(if soak() { 60 } else { 20 })).await;
     let after = files_of_later_attempts(&namespace.volume()?)?;

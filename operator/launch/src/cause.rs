@@ -1,11 +1,8 @@
 //! The first cause of an attempt's failure, out of everything that its end left behind.
 
-use crate::protocol::{Failure, FailureKind, FailureReason, LAST_LINES, RankEnd, RankFigures, WorkerHost};
+use dem_page::exit;
 
-/// Exit code of a solver whose guard ended the run.
-const EXIT_GUARD: i32 = 66;
-/// Exit code of a solver whose lease had ended.
-const EXIT_FENCED: i32 = 76;
+use crate::protocol::{Failure, FailureKind, FailureReason, LAST_LINES, RankEnd, RankFigures, WorkerHost};
 
 /// What is known after `mpirun` has ended or was ended.
 pub(crate) struct Evidence<'a> {
@@ -71,7 +68,7 @@ fn rank_that_failed(evidence: &Evidence<'_>) -> Option<Failure> {
     let own = |end: &&RankEnd| !end.told && end.exit_code != Some(0);
     // A fenced rank only tells that its lease had ended.
     let first = evidence.ends.iter().filter(own).min_by_key(|end| {
-        (end.exit_code == Some(EXIT_FENCED), message_of(end.rank).is_none(), end.at_ms, end.rank)
+        (end.exit_code == Some(exit::FENCED), message_of(end.rank).is_none(), end.at_ms, end.rank)
     });
     // MPI_Abort may signal the failing rank before it has left: its page still has the message.
     let first = first.or_else(|| evidence.ends.iter().find(|end| message_of(end.rank).is_some()))?;
@@ -79,8 +76,12 @@ fn rank_that_failed(evidence: &Evidence<'_>) -> Option<Failure> {
     let page_message = message_of(rank);
     let (kind, reason, what) = match (first.not_started.as_ref(), first.exit_code, first.signal) {
         (Some(why), ..) => (FailureKind::Configuration, FailureReason::ProgramNotStarted, why.clone()),
-        (_, Some(EXIT_GUARD), _) if page_message.is_some() => {
-            (FailureKind::Program, FailureReason::GuardViolated, format!("ended with code {EXIT_GUARD}"))
+        // Codes mean something only from our own solver, which leaves a message in its page.
+        (_, Some(code @ exit::GUARD), _) if page_message.is_some() => {
+            (FailureKind::Program, FailureReason::GuardViolated, format!("ended with code {code}"))
+        }
+        (_, Some(code @ (exit::INPUT | exit::UNREADABLE)), _) if page_message.is_some() => {
+            (FailureKind::Configuration, FailureReason::RankExited, format!("ended with code {code}"))
         }
         (_, Some(code), _) => {
             (FailureKind::Program, FailureReason::RankExited, format!("ended with code {code}"))
@@ -225,6 +226,18 @@ mod tests {
         let failure = cause(&[], &ends, &[page], &[]);
         assert_eq!((failure.reason, failure.rank), (FailureReason::GuardViolated, Some(2)));
         assert!(failure.message.contains("overlap of particle 7"), "{}", failure.message);
+    }
+
+    #[test]
+    fn input_that_our_solver_refuses_is_a_configuration_error_and_another_program_s_code_is_not() {
+        let refused =
+            |figures: &[RankFigures]| cause(&[], &[end(2, 100, Some(64), None, false)], figures, &[]);
+        let page =
+            RankFigures { rank: 2, message: "plan.json: made for 3 ranks".into(), ..Default::default() };
+        let failure = refused(&[page]);
+        assert_eq!((failure.kind, failure.reason), (FailureKind::Configuration, FailureReason::RankExited));
+        assert!(failure.message.contains("made for 3 ranks"), "{}", failure.message);
+        assert_eq!(refused(&[]).kind, FailureKind::Program);
     }
 
     #[test]

@@ -21,18 +21,18 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use crate::cause::{Evidence, failure, first_cause, on_hosts, ranges};
 use crate::children::{Children, code_and_signal, kill_descendants, kill_group};
 use crate::client::{ClientError, WorkerClient};
-use crate::clock::boottime_ns;
 use crate::last_lines::{LastLines, Lines, Stream};
 use crate::progress::History;
 use crate::protocol::{
-    AGENT_PORT, AttemptSpec, Conclusion, EXIT_STOPPED, Failure, FailureKind, FailureReason, LauncherReply,
-    LauncherRequest, LauncherState, Outcome, Phase, Progress, ProtocolError, RankEnd, RankFigures,
-    WorkerAttempt, WorkerHost, WorkerReport, WorkerState, receive, send,
+    AGENT_PORT, AttemptSpec, Conclusion, Failure, FailureKind, FailureReason, LauncherReply, LauncherRequest,
+    LauncherState, Outcome, Phase, Progress, ProtocolError, RankEnd, RankFigures, WorkerAttempt, WorkerHost,
+    WorkerReport, WorkerState, receive, send,
 };
 use crate::rsh::{ATTEMPT_VARIABLE, PORT_VARIABLE, TLS_DIR_VARIABLE, TOKEN_VARIABLE, asynchronous};
 use crate::server::{Peer, bind, serve};
 use crate::tls::{ClientTls, Identity, Role, ServerTls};
 use crate::worker::set_writable_places;
+use dem_page::{boottime_ns, exit};
 
 /// Ports of Open MPI's daemons (OOB), first and last.
 pub const OOB_PORTS: (u16, u16) = (7472, 7599);
@@ -324,7 +324,7 @@ impl Launcher {
         };
 
         // Consequences of a lost worker arrive before its lease has run out: wait for that before judging a failure.
-        let good = ended.failure.is_none() && matches!(ended.exit_code, 0 | EXIT_STOPPED);
+        let good = ended.failure.is_none() && matches!(ended.exit_code, 0 | exit::STOPPED);
         let lease = Duration::from_secs(spec.worker_lease_seconds);
         let _ = orders.send(Order::End(if good { CONFIRM } else { lease + CONFIRM / 3 }));
         while tasks.join_next().await.is_some() {}
@@ -338,7 +338,7 @@ impl Launcher {
         let Ended { exit_code, last_lines, failure } = ended;
         let conclusion = match (&failure, exit_code) {
             (None, 0) => Conclusion::Succeeded,
-            (None, EXIT_STOPPED) => Conclusion::Stopped,
+            (None, exit::STOPPED) => Conclusion::Stopped,
             _ => Conclusion::Failed,
         };
         let failure = (conclusion == Conclusion::Failed).then(|| match failure {

@@ -29,8 +29,6 @@ pub const TERMINATION_BYTES: usize = 4096;
 pub const MAX_SECONDS: u64 = 315_360_000;
 /// Lines of output kept of a failed rank.
 pub const LAST_LINES: usize = 20;
-/// Exit code of a solver that stopped on request after writing a checkpoint.
-pub const EXIT_STOPPED: i32 = 75;
 
 /// First message of both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1010,6 +1010,9 @@ impl Machine<'_> {
         self.status.workers = workers;
         self.status.attempt = Some(number);
         self.status.started_at.get_or_insert(time(self.now));
+        if self.status.folder.is_none() && matches!(job.workload, Workload::Simulation { .. }) {
+            self.status.folder = Some(names::folder(&job.name, &job.uid));
+        }
         if let Workload::Simulation { hash, .. } = &job.workload {
             self.status.simulation_hash.get_or_insert(hash.clone());
         }

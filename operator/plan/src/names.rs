@@ -67,6 +67,13 @@ pub fn tls_secret(job: &str, role: Role) -> String {
     format!("{job}-{}-tls", role.as_str())
 }
 
+/// Folder of a job's results and checkpoints on its volumes. A job that is created again under the same name gets
+/// another one: it neither goes on from the old one's checkpoints nor writes over its results.
+pub fn folder(job: &str, uid: &str) -> String {
+    let run = uid.split_once('-').map_or(uid, |(first, _)| first);
+    format!("{job}/{run}")
+}
+
 /// Labels that every child carries.
 pub fn labels(job: &str) -> BTreeMap<String, String> {
     [(NAME_LABEL, APP), (MANAGED_BY_LABEL, MANAGER), (JOB_LABEL, job)]

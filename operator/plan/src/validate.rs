@@ -512,8 +512,13 @@ fn checkpoint_rules(spec: &DemJobSpec, problems: &mut Vec<Problem>) {
             "checkpoint.volume, where that checkpoint is kept",
         ));
     }
+    if let Some(RestartFrom::Job(job)) = &spec.restart_from
+        && (job.is_empty() || job.len() > dem_crds::MAX_NAME_LENGTH || job.contains(['/', '.']))
+    {
+        problems.push(Problem::new("spec.restartFrom.job", format!("{job:?}"), "the name of a DemJob"));
+    }
     if let Some(RestartFrom::Path(path)) = &spec.restart_from
-        && (path.starts_with('/') || path.split('/').any(|part| part == ".."))
+        && (path.is_empty() || path.starts_with('/') || path.split('/').any(|part| part == ".."))
     {
         problems.push(Problem::new(
             "spec.restartFrom.path",

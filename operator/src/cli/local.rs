@@ -216,7 +216,7 @@ pub async fn run(run: &Run) -> anyhow::Result<Report> {
 }
 
 /// Exit code of a solver that stopped on request after writing a checkpoint.
-const STOPPED: i32 = dem_launch::protocol::EXIT_STOPPED;
+const STOPPED: i32 = dem_page::exit::STOPPED;
 
 /// Waits for `mpirun`, showing progress and passing on Ctrl-C. Returns its exit code and the last figures.
 async fn watch(

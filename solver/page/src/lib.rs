@@ -11,6 +11,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use nix::time::{ClockId, clock_gettime};
+
 /// Bytes of a page: one memory page of every platform that we run on.
 pub const PAGE_BYTES: usize = 4096;
 /// First word of a valid page: "DEMPAGE" and the layout's version in the last byte.
@@ -27,6 +29,34 @@ pub const LEVEL_NETWORK: usize = 1;
 /// File name of a rank's page in the pages' folder.
 pub fn file_name(rank: u32) -> String {
     format!("rank-{rank}.page")
+}
+
+/// Exit codes of `dem-solver`, those of `sysexits.h` where one fits.
+pub mod exit {
+    /// The run reached its end.
+    pub const DONE: i32 = 0;
+    /// The simulation file, the plan or the command line is wrong.
+    pub const INPUT: i32 = 64;
+    /// A checkpoint or particle file cannot be read.
+    pub const UNREADABLE: i32 = 65;
+    /// A guard stopped the run: overlap, non-finite number, lost particle.
+    pub const GUARD: i32 = 66;
+    /// A panic, an MPI error or a failed write.
+    pub const INTERNAL: i32 = 70;
+    /// Stopped on request, after writing a checkpoint.
+    pub const STOPPED: i32 = 75;
+    /// The rank's lease ended: another attempt may run.
+    pub const FENCED: i32 = 76;
+}
+
+/// The clock of leases, `CLOCK_BOOTTIME` [ns]: goes on while the machine sleeps, and is the same for all processes of
+/// a pod.
+pub fn boottime_ns() -> u64 {
+    match clock_gettime(ClockId::CLOCK_BOOTTIME) {
+        Ok(t) => t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64,
+        // The kernel has had this clock since 2.6.39; without it no lease may ever be valid.
+        Err(_) => u64::MAX,
+    }
 }
 
 /// What a rank is doing, the value of [`Page::state`].

@@ -55,6 +55,7 @@ impl Case {
             output: folder.path().join("output"),
             checkpoints: Some(folder.path().join("checkpoints")),
             restart: Restart::Auto,
+            start_from: None,
             kernel: KernelChoice::Auto,
             rounding: true,
             perturb: None,

@@ -5,22 +5,17 @@ use std::collections::BTreeMap;
 use dem_crds::RestartFrom;
 
 use super::{CHECKPOINTS, INPUT, OUTPUT, PAGES, RUN};
+use crate::names;
 use crate::validate::{ValidatedJob, Workload};
 
 /// Program and arguments of every rank.
 pub fn attempt_command(job: &ValidatedJob, attempt: i32) -> Vec<String> {
-    let (name, run) = (&job.name, format!("{RUN}/attempt-{attempt}"));
+    let (folder, run) = (names::folder(&job.name, &job.uid), format!("{RUN}/attempt-{attempt}"));
     match &job.workload {
         Workload::Program { command, .. } => command.clone(),
         Workload::Simulation { .. } => {
             let input = if job.input_claim.is_some() { INPUT } else { OUTPUT };
-            // Only the first attempt starts from elsewhere; later ones go on from the job's own checkpoints.
-            let restart = match &job.restart_from {
-                Some(RestartFrom::Job(other)) if attempt == 1 => format!("{CHECKPOINTS}/{other}"),
-                Some(RestartFrom::Path(path)) if attempt == 1 => format!("{CHECKPOINTS}/{path}"),
-                _ => "auto".to_owned(),
-            };
-            [
+            let mut command: Vec<String> = [
                 "dem-solver",
                 "run",
                 "--simulation",
@@ -30,18 +25,21 @@ pub fn attempt_command(job: &ValidatedJob, attempt: i32) -> Vec<String> {
                 "--attempt",
                 &attempt.to_string(),
                 "--output",
-                &format!("{OUTPUT}/{name}"),
+                &format!("{OUTPUT}/{folder}"),
                 "--checkpoints",
-                &format!("{CHECKPOINTS}/{name}"),
+                &format!("{CHECKPOINTS}/{folder}"),
                 "--pages",
                 &format!("{PAGES}/attempt-{attempt}"),
                 "--input-dir",
                 input,
-                "--restart",
-                &restart,
             ]
             .map(str::to_owned)
-            .into()
+            .into();
+            // Said in every attempt: one that dies before its first checkpoint is followed by one that begins there too.
+            if let Some(RestartFrom::Job(start) | RestartFrom::Path(start)) = &job.restart_from {
+                command.extend(["--start-from".to_owned(), format!("{CHECKPOINTS}/{start}")]);
+            }
+            command
         }
     }
 }
