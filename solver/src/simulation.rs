@@ -732,13 +732,16 @@ fn find_checkpoint(
     found.map(Some).ok_or_else(unusable)
 }
 
+/// A checkpoint whose particles were taken, and its folder.
+type Loaded = (PathBuf, Manifest);
+
 /// Loads the first usable one of rank 0's `candidates`, if there is one, and tells what is wrong with those before it.
 fn load_first(
     candidates: Vec<PathBuf>,
     setup: &Setup,
     comm: &mut Comm,
     particles: &mut Particles,
-) -> Result<(Option<(PathBuf, Manifest)>, Vec<checkpoint::Damage>), Failure> {
+) -> Result<(Option<Loaded>, Vec<checkpoint::Damage>), Failure> {
     let internal = |e: serde_json::Error| Failure::Unreadable(format!("checkpoints: {e}"));
     let candidates = comm.broadcast(serde_json::to_vec(&candidates).map_err(internal)?)?;
     let candidates: Vec<PathBuf> = serde_json::from_slice(&candidates).map_err(internal)?;
