@@ -18,3 +18,9 @@ pub fn thread_cpu() -> f64 {
 pub fn wall() -> f64 {
     read(ClockId::CLOCK_MONOTONIC).as_secs_f64()
 }
+
+/// The clock of leases [ns]: goes on while the machine sleeps, and is the same for all processes of a pod.
+pub fn boottime_ns() -> u64 {
+    // Without this clock no lease may ever count as valid.
+    clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(u64::MAX, |t| Duration::from(t).as_nanos() as u64)
+}

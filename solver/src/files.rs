@@ -7,11 +7,12 @@ use std::sync::atomic::Ordering;
 
 use dem_page::Page;
 
+use crate::clock::boottime_ns;
 use crate::failure::Failure;
 
 /// Whether the lease in `page` still holds.
 pub fn lease_holds(page: &Page) -> bool {
-    dem_page::boottime_ns() < page.lease_end_ns.load(Ordering::Relaxed)
+    boottime_ns() < page.lease_end_ns.load(Ordering::Relaxed)
 }
 
 fn fenced(page: &Page) -> Failure {

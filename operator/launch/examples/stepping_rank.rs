@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use dem_page::boottime_ns;
+use dem_launch::clock::boottime_ns;
 use dem_page::{MAGIC, Page, State, file_name};
 
 fn main() -> Result<(), Box<dyn Error>> {

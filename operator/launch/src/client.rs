@@ -10,12 +10,12 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use crate::clock::boottime_ns;
 use crate::protocol::{
     AttemptSpec, Hello, LauncherReply, LauncherRequest, LauncherState, PROTOCOL, ProtocolError, RankFigures,
     WorkerAttempt, WorkerReply, WorkerReport, WorkerRequest, receive, send,
 };
 use crate::tls::{ClientTls, Role};
-use dem_page::boottime_ns;
 
 /// Time within which a connection must stand, TLS and hello included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

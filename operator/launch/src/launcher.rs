@@ -21,6 +21,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use crate::cause::{Evidence, failure, first_cause, on_hosts, ranges};
 use crate::children::{Children, code_and_signal, kill_descendants, kill_group};
 use crate::client::{ClientError, WorkerClient};
+use crate::clock::boottime_ns;
 use crate::last_lines::{LastLines, Lines, Stream};
 use crate::progress::History;
 use crate::protocol::{
@@ -32,7 +33,7 @@ use crate::rsh::{ATTEMPT_VARIABLE, PORT_VARIABLE, TLS_DIR_VARIABLE, TOKEN_VARIAB
 use crate::server::{Peer, bind, serve};
 use crate::tls::{ClientTls, Identity, Role, ServerTls};
 use crate::worker::set_writable_places;
-use dem_page::{boottime_ns, exit};
+use dem_page::exit;
 
 /// Ports of Open MPI's daemons (OOB), first and last.
 pub const OOB_PORTS: (u16, u16) = (7472, 7599);

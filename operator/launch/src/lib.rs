@@ -3,6 +3,7 @@
 mod cause;
 mod children;
 pub mod client;
+pub mod clock;
 mod last_lines;
 pub mod launcher;
 pub mod metrics;

@@ -11,9 +11,9 @@ use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use crate::clock::boottime_ns;
 use crate::protocol::{Hello, PROTOCOL, ProtocolError, receive, send};
 use crate::tls::ServerTls;
-use dem_page::boottime_ns;
 
 /// Time for TLS and hello together: a silent stranger holds a place no longer.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);

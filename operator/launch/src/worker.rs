@@ -17,6 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::children::{Children, code_and_signal, descendants, kill_descendants, kill_group};
+use crate::clock::boottime_ns;
 use crate::metrics;
 use crate::pages::Pages;
 use crate::protocol::{
@@ -26,7 +27,6 @@ use crate::protocol::{
 use crate::rank::{PAGES_DIR_VARIABLE, RUN_DIR_VARIABLE, end_file, pid_file};
 use crate::server::{Peer, bind, serve};
 use crate::tls::{Identity, Role, ServerTls};
-use dem_page::boottime_ns;
 
 /// How often the lease is looked at; also how late ranks of an ended lease may be killed.
 const TICK: Duration = Duration::from_millis(50);

@@ -339,7 +339,7 @@ async fn ranks_of_a_frozen_agent_commit_nothing_after_their_lease_and_die_when_i
     let spec = lab.spec(vec![lab.host(0, &[0]), lab.host(1, &[1])], &["sh", "-c", &script]);
     lab.begin(&spec, |state| state.progress.as_ref().is_some_and(|p| p.ranks == 2 && p.step > 10)).await;
     lab.signal(1, Signal::SIGSTOP);
-    let frozen = dem_page::boottime_ns();
+    let frozen = dem_launch::clock::boottime_ns();
     let (_, outcome) = lab.outcome(Duration::from_secs(15)).await;
     let failure = outcome.failure.unwrap();
     assert_eq!((failure.reason, failure.pods), (FailureReason::WorkerLost, vec!["job-w1-1".to_owned()]));

@@ -2,6 +2,7 @@
 //! a lattice of 1/126 m spacing (6 contacts for every inner particle), with walls and gravity.
 //!
 //! `cargo run --release -p dem-core --example bench_start_state [kernel] [steps] [runs]`
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads a clock and its arguments")]
 
 use std::time::Instant;
 

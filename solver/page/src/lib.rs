@@ -11,8 +11,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use nix::time::{ClockId, clock_gettime};
-
 /// Bytes of a page: one memory page of every platform that we run on.
 pub const PAGE_BYTES: usize = 4096;
 /// First word of a valid page: "DEMPAGE" and the layout's version in the last byte.
@@ -47,16 +45,6 @@ pub mod exit {
     pub const STOPPED: i32 = 75;
     /// The rank's lease ended: another attempt may run.
     pub const FENCED: i32 = 76;
-}
-
-/// The clock of leases, `CLOCK_BOOTTIME` [ns]: goes on while the machine sleeps, and is the same for all processes of
-/// a pod.
-pub fn boottime_ns() -> u64 {
-    match clock_gettime(ClockId::CLOCK_BOOTTIME) {
-        Ok(t) => t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64,
-        // The kernel has had this clock since 2.6.39; without it no lease may ever be valid.
-        Err(_) => u64::MAX,
-    }
 }
 
 /// What a rank is doing, the value of [`Page::state`].
