@@ -386,7 +386,7 @@ pub struct TopologyLevel {
     pub required: bool,
 }
 
-/// How ranks are bound to CPUs.
+/// How ranks are bound to CPUs. This version binds nothing yet and takes only the defaults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Pinning {

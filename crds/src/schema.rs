@@ -206,6 +206,18 @@ pub const RULES: &[Rule] = &[
         field: None,
     },
     Rule {
+        at: &["spec", "pinning"],
+        expression: "self.policy == 'Core' && self.numa == 'Balanced' && self.onConflict == 'Fail'",
+        message: "this version of the operator does not bind ranks yet; leave spec.pinning out",
+        field: None,
+    },
+    Rule {
+        at: &["spec", "checkpoint"],
+        expression: "!has(self.everySeconds)",
+        message: "this version of the operator checkpoints by steps; give everySteps",
+        field: Some(".everySeconds"),
+    },
+    Rule {
         at: &["spec", "queue"],
         expression: "false",
         message: "this version of the operator has no queue of its own yet; leave spec.queue out",

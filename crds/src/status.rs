@@ -62,6 +62,8 @@ pub mod reasons {
     pub const SUSPENDED: &str = "Suspended";
     /// The user took the suspension back.
     pub const RESUMED: &str = "Resumed";
+    /// Checkpoints are written, but not where a later attempt would find them.
+    pub const NO_VOLUME: &str = "NoVolume";
     /// The program ended with exit code 0.
     pub const COMPLETED: &str = "Completed";
     /// A rank ended with another exit code.

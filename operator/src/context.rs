@@ -21,7 +21,6 @@ use crate::args::Args;
 use crate::launchers::{JobRef, Launchers};
 use crate::metrics::Metrics;
 use crate::observe;
-use crate::placement::KnownHalo;
 
 /// Owner of the fields that the operator sets by server-side apply.
 pub const FIELD_MANAGER: &str = "dem-operator";
@@ -92,8 +91,6 @@ pub struct Memory {
     pub references: Option<(Option<i64>, Instant, Arc<References>)>,
     /// Text of `plan.json` of the present attempt, with the attempt's number.
     pub plan: Option<(i32, Arc<String>)>,
-    /// Who talks to whom in a job that waits for nodes.
-    pub halo: Option<KnownHalo>,
     /// The job as the API server answered our last write: newer than the cache for a moment.
     pub written: Option<Arc<DemJob>>,
     /// When progress was written last.

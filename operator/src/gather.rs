@@ -9,6 +9,7 @@ use dem_crds::DemJob;
 use dem_launch::protocol::AGENT_PORT;
 use dem_plan::names;
 use dem_plan::observed::{Observed, PodPhase};
+use dem_plan::render::memory_beside_ranks;
 use dem_plan::validate::{ClaimFacts, References, references};
 use dem_plan::{ClusterView, Quantity, SnapshotError};
 use k8s_openapi::api::core::v1::{ConfigMap, Container, Node, PersistentVolumeClaim, Pod};
@@ -146,7 +147,8 @@ fn promised(job: &DemJob, ranks: i32) -> (u64, Quantity) {
     let ranks = u64::try_from(ranks).unwrap_or(0);
     let resources = &job.spec.resources;
     let bytes = |text: &str| text.parse::<Quantity>().unwrap_or_default().floor();
-    let memory = ranks * bytes(&resources.memory_per_rank) + bytes(&resources.shared_memory);
+    let memory =
+        ranks * bytes(&resources.memory_per_rank) + memory_beside_ranks(bytes(&resources.shared_memory));
     (ranks * u64::try_from(resources.cpus_per_rank).unwrap_or(1), Quantity::whole(memory))
 }
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use prometheus::core::Collector;
 use prometheus::{
-    Encoder, GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
-    TextEncoder,
+    Encoder, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry, TextEncoder,
 };
 
 const JOB: [&str; 2] = ["demjob", "demjob_namespace"];
@@ -56,7 +56,7 @@ pub struct Metrics {
     in_flight: IntGauge,
     attempts: IntCounterVec,
     status_writes: IntCounterVec,
-    plan_seconds: HistogramVec,
+    plan_seconds: Histogram,
     leader: IntGauge,
     jobs: IntGaugeVec,
     job_attempt: IntGaugeVec,
@@ -114,10 +114,12 @@ impl Metrics {
                 "Writes of a job's status.",
                 &["what"],
             )?,
-            plan_seconds: histogram(
-                "demoperator_plan_duration_seconds",
-                "Duration of planning [s].",
-                &["cached"],
+            plan_seconds: register(
+                &registry,
+                Histogram::with_opts(
+                    HistogramOpts::new("demoperator_plan_duration_seconds", "Duration of planning [s].")
+                        .buckets(buckets()),
+                )?,
             )?,
             leader: register(&registry, IntGauge::new("demoperator_leader", "1 while this replica leads.")?)?,
             jobs: gauge("demoperator_jobs", "Jobs by state.", &["state"])?,
@@ -159,10 +161,9 @@ impl Metrics {
         self.reconcile_seconds.with_label_values(&[outcome]).observe(duration.as_secs_f64());
     }
 
-    /// A plan was made (`cached = false`) or found.
-    pub fn planned(&self, cached: bool, duration: Duration) {
-        let cached = if cached { "true" } else { "false" };
-        self.plan_seconds.with_label_values(&[cached]).observe(duration.as_secs_f64());
+    /// A plan was made.
+    pub fn planned(&self, duration: Duration) {
+        self.plan_seconds.observe(duration.as_secs_f64());
     }
 
     /// An attempt `begun`, or ended as `succeeded`, `failed` or `lost`.

@@ -1,11 +1,9 @@
 //! From a validated job to a placement request, and from a plan to its status: joins `dem-plan`'s two halves.
 
-use std::sync::Arc;
-
 use dem_config::Files;
 use dem_crds::{Decomposition, PlanSource, PlanStatus, PlannedNode};
 use dem_decomp::{GhostGraph, Source};
-use dem_plan::render::AGENT_MEMORY;
+use dem_plan::render::memory_beside_ranks;
 use dem_plan::validate::{ValidatedJob, Workload};
 use dem_plan::{ClusterView, Halo, NodeRequest, Particles, PlacementRequest, Plan, plan_placement};
 
@@ -18,7 +16,7 @@ pub fn node_request(job: &ValidatedJob) -> NodeRequest {
         max_nodes: (!job.single_node_claims.is_empty()).then_some(1),
         cpus_per_rank: job.cpus_per_rank,
         memory_per_rank: job.memory_per_rank,
-        memory_per_worker: job.shared_memory.max(1 << 20) + AGENT_MEMORY,
+        memory_per_worker: memory_beside_ranks(job.shared_memory),
         reserve_cores: job.reserve_cores,
         node_selector: job.node_selector.clone(),
         tolerations: job.tolerations.clone(),
@@ -41,6 +39,14 @@ pub fn halo(job: &ValidatedJob, files: &Files) -> Result<Halo, String> {
         Workload::Program { halo: Some(text), .. } => graph(text, job.ranks).map(Halo::Graph),
         Workload::Program { .. } => Ok(Halo::Unknown),
     }
+}
+
+/// Checks that there is room for a job now.
+///
+/// # Errors
+/// Why it does not fit, for people.
+pub fn fits(job: &ValidatedJob, cluster: &ClusterView) -> Result<(), String> {
+    dem_plan::fits(&node_request(job), cluster).map_err(|e| e.to_string())
 }
 
 /// Chooses nodes for a job and maps its ranks to them.
@@ -85,21 +91,6 @@ pub fn plan_status(plan: &Plan) -> PlanStatus {
         lower_bound: bound,
         gap: bound.map(|_| 0.0),
     }
-}
-
-/// The last plan of a job and what it was made from, so that a job that waits does not generate its particles at
-/// every look.
-#[derive(Clone)]
-pub struct KnownHalo {
-    /// Hash of the workload.
-    pub of: blake3::Hash,
-    /// Who talks to whom in it.
-    pub halo: Arc<Halo>,
-}
-
-/// Hash of what the halo of a job depends on.
-pub fn workload_hash(job: &ValidatedJob) -> blake3::Hash {
-    blake3::hash(format!("{:?}/{}", job.workload, job.ranks).as_bytes())
 }
 
 /// Ranks on a grid, x fastest, that talk to the neighbours with which they share a face; all pairs weigh the same.

@@ -22,7 +22,7 @@ use crate::apply::apply;
 use crate::context::Context;
 use crate::error::{Class, Error, backoff};
 use crate::gather::{self, Gathered, gather};
-use crate::placement::{self, KnownHalo};
+use crate::placement;
 use crate::publish::publish;
 
 /// A job that needs nothing is still looked at now and then: watches can miss things.
@@ -130,26 +130,14 @@ async fn decide(context: &Arc<Context>, gathered: &Arc<Gathered>, may_plan: bool
     Ok(task.await?)
 }
 
-/// Plans a job; who talks to whom is worked out once.
+/// Plans a job.
 fn plan(context: &Context, job: &ValidatedJob, cluster: &ClusterView) -> Result<Plan, String> {
     let began = std::time::Instant::now();
-    let of = placement::workload_hash(job);
-    let known = context.memory(&job.uid, |m| m.halo.clone()).filter(|known| known.of == of);
-    let cached = known.is_some();
-    let halo = match known {
-        Some(known) => known.halo,
-        None => {
-            let halo = Arc::new(placement::halo(job, &dem_config::Files::new())?);
-            context.memory(&job.uid, |m| m.halo = Some(KnownHalo { of, halo: halo.clone() }));
-            halo
-        }
-    };
-    let plan = placement::place(job, halo.as_ref().clone(), cluster);
-    context.metrics.planned(cached, began.elapsed());
-    if plan.is_ok() {
-        // The next plan is an attempt away; the particles need not stay in memory until then.
-        context.memory(&job.uid, |m| m.halo = None);
-    }
+    // A job that waits for nodes is looked at often: its particles are generated when they fit.
+    placement::fits(job, cluster)?;
+    let halo = placement::halo(job, &dem_config::Files::new())?;
+    let plan = placement::place(job, halo, cluster);
+    context.metrics.planned(began.elapsed());
     plan
 }
 

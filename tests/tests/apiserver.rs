@@ -152,6 +152,12 @@ async fn wrong_manifests_are_refused_at_apply_with_the_field_and_what_is_wrong()
             "at most one of",
         ),
         (
+            "a period in seconds",
+            with(a_job(), "/spec/checkpoint", json!({"everySeconds": 5})),
+            "give everySteps",
+        ),
+        ("ranks bound", with(a_job(), "/spec/pinning", json!({"numa": "Packed"})), "spec.pinning"),
+        (
             "least above most",
             with(a_job(), "/spec/ranksPerNode", json!({"min": 4, "max": 2})),
             "ranksPerNode",

@@ -422,14 +422,25 @@ impl Machine<'_> {
             let known = self.status.progress.as_ref().and_then(|old| old.last_checkpoint_step);
             progress.last_checkpoint_step = progress.last_checkpoint_step.or(known);
             if let Some(step) = progress.last_checkpoint_step {
-                let message = format!("the checkpoint of step {step} is complete");
-                self.condition(conditions::CHECKPOINTED, true, reasons::READY, &message);
+                if self.checkpoints_stay() {
+                    let message = format!("the checkpoint of step {step} is complete");
+                    self.condition(conditions::CHECKPOINTED, true, reasons::READY, &message);
+                } else {
+                    progress.last_checkpoint_step = None;
+                    let message = "checkpoints end with the workers that wrote them; give checkpoint.volume";
+                    self.condition(conditions::CHECKPOINTED, false, reasons::NO_VOLUME, message);
+                }
             }
             self.status.progress = Some(progress);
         }
         if report.imbalance.is_some() {
             self.status.imbalance.clone_from(&report.imbalance);
         }
+    }
+
+    /// Whether a later attempt finds the checkpoints of this one.
+    fn checkpoints_stay(&self) -> bool {
+        self.input.job.spec.checkpoint.as_ref().is_some_and(|c| c.volume.is_some())
     }
 
     // ---- faults ----
@@ -833,7 +844,8 @@ impl Machine<'_> {
         let last = outcome.and_then(|o| o.last_step).or(progress.as_ref().map(|p| p.step));
         let checkpoint = outcome
             .and_then(|o| o.checkpoint_step)
-            .or(progress.as_ref().and_then(|p| p.last_checkpoint_step));
+            .or(progress.as_ref().and_then(|p| p.last_checkpoint_step))
+            .filter(|_| self.checkpoints_stay());
         let start = attempt.start_step.or(outcome.and_then(|o| o.start_step));
         let reason = reason.to_owned();
         if let (Some(step), Some(progress)) = (checkpoint, self.status.progress.as_mut()) {

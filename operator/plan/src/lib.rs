@@ -13,6 +13,6 @@ pub mod status;
 pub mod validate;
 
 pub use cluster::{ClusterView, NodeView, SnapshotError};
-pub use place::{Exclusion, NodeRequest, Unplaceable};
+pub use place::{Exclusion, NodeRequest, Unplaceable, fits};
 pub use plan::{Halo, Particles, PlacementRequest, Plan, PlannedNode, plan_placement};
 pub use quantity::{Quantity, QuantityError};

@@ -244,6 +244,14 @@ pub(crate) fn choices(
     }
 }
 
+/// Checks that some choice of nodes takes all ranks: the cheap part of a plan.
+///
+/// # Errors
+/// When none does.
+pub fn fits(request: &NodeRequest, cluster: &ClusterView) -> Result<(), Unplaceable> {
+    choices(request, cluster, 1).map(|_| ())
+}
+
 /// The nodes that may be used, by name, and why the others may not.
 fn candidates<'a>(
     request: &NodeRequest,

@@ -103,8 +103,6 @@ pub struct ValidatedJob {
     pub tolerations: Vec<Toleration>,
     /// Required node affinity.
     pub node_affinity: Option<NodeSelector>,
-    /// How ranks are bound.
-    pub pinning: Pinning,
     /// Claim for checkpoints.
     pub checkpoint_claim: Option<String>,
     /// Claim for results.
@@ -279,7 +277,6 @@ pub fn validate(
             node_selector: spec.placement.node_selector.clone(),
             tolerations: spec.placement.tolerations.clone(),
             node_affinity,
-            pinning: spec.pinning,
             checkpoint_claim: claim(spec.checkpoint.as_ref().and_then(|c| c.volume.as_ref())),
             output_claim: claim(spec.output.as_ref().map(|o| &o.volume)),
             input_claim: claim(spec.input.as_ref().map(|i| &i.volume)),
@@ -493,6 +490,13 @@ fn unsupported(job: &DemJob, problems: &mut Vec<Problem>) {
     if spec.checkpoint.as_ref().is_some_and(|c| c.every_seconds.is_some()) {
         problems.push(Problem::new("spec.checkpoint.everySeconds", "a period", "everySteps in this version"));
     }
+    if spec.pinning != Pinning::default() {
+        problems.push(Problem::new(
+            "spec.pinning",
+            format!("{:?}", spec.pinning),
+            "no pinning: ranks are not bound in this version",
+        ));
+    }
 }
 
 fn checkpoint_rules(spec: &DemJobSpec, problems: &mut Vec<Problem>) {
@@ -576,32 +580,41 @@ fn check_claims(
 
 /// The required node affinity; anything else in an affinity is refused.
 fn node_affinity(affinity: Option<&serde_json::Value>, problems: &mut Vec<Problem>) -> Option<NodeSelector> {
-    let object = affinity?.as_object()?;
-    for key in object.keys().filter(|key| *key != "nodeAffinity") {
-        problems.push(Problem::new(
-            &format!("spec.placement.affinity.{key}"),
-            "an affinity between pods",
-            "nodeAffinity only: the operator places one worker on a node",
-        ));
-    }
-    let node = object.get("nodeAffinity")?.as_object()?;
-    for key in node.keys().filter(|key| *key != "requiredDuringSchedulingIgnoredDuringExecution") {
-        problems.push(Problem::new(
-            &format!("spec.placement.affinity.nodeAffinity.{key}"),
-            "a preference",
-            "requiredDuringSchedulingIgnoredDuringExecution only: the operator chooses the nodes",
-        ));
-    }
-    let required = node.get("requiredDuringSchedulingIgnoredDuringExecution")?;
+    const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+    let field = "spec.placement.affinity";
+    let affinity = only_key(affinity?, field, "nodeAffinity", problems)?;
+    let field = format!("{field}.nodeAffinity");
+    let required = only_key(affinity, &field, REQUIRED, problems)?;
     match serde_json::from_value(required.clone()) {
         Ok(selector) => Some(selector),
         Err(error) => {
             problems.push(Problem::new(
-                "spec.placement.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution",
+                &format!("{field}.{REQUIRED}"),
                 error,
                 "a node selector, as in a pod",
             ));
             None
         }
     }
+}
+
+/// The value of the one key that is meant to be in an object.
+fn only_key<'a>(
+    value: &'a serde_json::Value,
+    field: &str,
+    only: &str,
+    problems: &mut Vec<Problem>,
+) -> Option<&'a serde_json::Value> {
+    let Some(object) = value.as_object() else {
+        problems.push(Problem::new(field, value, format!("an object with {only}")));
+        return None;
+    };
+    for key in object.keys().filter(|key| *key != only) {
+        problems.push(Problem::new(
+            &format!("{field}.{key}"),
+            "a wish",
+            format!("{only} only: the operator chooses the nodes, and places one worker on each"),
+        ));
+    }
+    object.get(only)
 }

@@ -2,7 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests, which clippy does not count as tests")]
 
 use dem_crds::{
-    CleanPodPolicy, Cost, DemJob, DemJobStatus, PlanStatus, PlannedNode, State, conditions, reasons,
+    CleanPodPolicy, Cost, DemJob, DemJobSpec, DemJobStatus, PlanStatus, PlannedNode, Progress, State,
+    conditions, reasons,
 };
 use dem_plan::assess::{Action, Decision, Input, assess};
 use dem_plan::names;
@@ -11,7 +12,7 @@ use dem_plan::observed::{
 };
 use dem_plan::render::{Settings, shape_hash};
 use dem_plan::status::{Change, change, condition, terminal};
-use dem_plan::validate::{References, ValidatedJob, validate};
+use dem_plan::validate::{ClaimFacts, References, ValidatedJob, validate};
 
 fn job() -> DemJob {
     serde_yaml::from_str(
@@ -23,6 +24,7 @@ spec:
   ranks: 4
   ranksPerNode: {max: 2}
   program: {command: [mpi-program]}
+  checkpoint: {volume: {persistentVolumeClaim: {claimName: kept}}}
 ",
     )
     .unwrap()
@@ -48,7 +50,9 @@ impl World {
     }
 
     fn valid(&self) -> ValidatedJob {
-        validate(&self.job, &References::default(), &self.settings).unwrap()
+        let facts = ClaimFacts { access_modes: vec!["ReadWriteMany".to_owned()], deleting: false };
+        let references = References { claims: [("kept".to_owned(), facts)].into(), ..References::default() };
+        validate(&self.job, &references, &self.settings).unwrap()
     }
 
     fn status(&self) -> DemJobStatus {
@@ -248,6 +252,31 @@ fn a_program_failure_ends_the_job_and_names_the_culprit() {
     assert_eq!((failure.rank, failure.exit_code), (Some(3), Some(1)));
     assert_eq!(failure.last_lines, ["cannot allocate"]);
     assert_eq!(status.attempts[0].lost_steps, Some(20));
+}
+
+#[test]
+fn a_checkpoint_without_a_volume_to_keep_it_is_none() {
+    let mut world = World::running();
+    let at_step = |world: &mut World| {
+        let progress = Progress { step: 120, last_checkpoint_step: Some(100), ..Progress::default() };
+        world.observed.launcher.as_mut().unwrap().progress = Some(progress);
+        world.observed.now += 60;
+        world.pass();
+        let status = world.status();
+        let holds =
+            condition(&status, conditions::CHECKPOINTED).map(|c| (c.status.clone(), c.reason.clone()));
+        (status.progress.unwrap().last_checkpoint_step, holds.unwrap())
+    };
+    assert_eq!(at_step(&mut world), (Some(100), ("True".to_owned(), reasons::READY.to_owned())));
+
+    let mut world =
+        World::running_job(DemJob { spec: DemJobSpec { checkpoint: None, ..job().spec }, ..job() });
+    assert_eq!(at_step(&mut world), (None, ("False".to_owned(), reasons::NO_VOLUME.to_owned())));
+    world.observed.workers.clear();
+    world.end(exit(FaultKind::Program, reasons::PROGRAM_EXIT));
+    world.passes(3);
+    let attempt = &world.status().attempts[0];
+    assert_eq!((attempt.checkpoint_step, attempt.lost_steps), (None, Some(120)));
 }
 
 #[test]

@@ -311,6 +311,14 @@ fn particles_of_a_file_are_exact_with_its_text_and_assumed_without() {
     assert_eq!(assumed.source, Source::Assumed);
     assert!((90_000..110_000).contains(&assumed.points.len()), "{}", assumed.points.len());
 
+    // Too many to cut in the operator: the same stand-in, whatever their number.
+    let many = SMALL.replace(
+        "[36, 36, 18], fit: [1, 1, 0.5], radius: 0.014",
+        "[1000, 1000, 900], fit: [1, 1, 0.9], radius: 0.0005",
+    );
+    let many = Particles::of(&Simulation::from_yaml(&many).unwrap(), &Files::new()).unwrap();
+    assert_eq!((many.source, many.points.len()), (Source::Assumed, assumed.points.len()));
+
     let text = "x,y,z,radius\n0.2,0.2,0.2,0.01\n0.7,0.7,0.3,0.01\n".to_owned();
     let exact = Particles::of(&simulation, &Files::from([("bed.csv".to_owned(), text)])).unwrap();
     assert_eq!((exact.source, exact.points.len()), (Source::Exact, 2));

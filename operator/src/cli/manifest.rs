@@ -6,6 +6,7 @@ use anyhow::{Context, bail};
 use dem_crds::DemJob;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 /// A DemJob and the ConfigMaps that stand beside it in the same file.
 #[derive(Clone, Debug)]
@@ -35,8 +36,10 @@ impl Manifest {
         let (mut job, mut config_maps) = (None, Vec::new());
         for (number, document) in serde_yaml::Deserializer::from_str(text).enumerate() {
             let at = || format!("document {}", number + 1);
-            // By way of JSON, as the API server reads it: `serde_yaml` alone wants tags for our unions.
-            let value = serde_json::Value::deserialize(document).with_context(at)?;
+            // YAML's own value refuses a key that stands twice. Then by way of JSON, as the API server reads it:
+            // `serde_yaml` alone wants tags for our unions.
+            let value = serde_yaml::Value::deserialize(document).with_context(at)?;
+            let value = serde_json::to_value(value).with_context(at)?;
             match value.get("kind").and_then(|k| k.as_str()) {
                 Some("DemJob") => {
                     if job.is_some() {
@@ -46,9 +49,9 @@ impl Manifest {
                     if version != "granular.dev/v1alpha1" {
                         bail!("{}: apiVersion: found `{version}`, expected `granular.dev/v1alpha1`", at());
                     }
-                    job = Some(serde_json::from_value::<DemJob>(value).with_context(at)?);
+                    job = Some(strictly(value).with_context(at)?);
                 }
-                Some("ConfigMap") => config_maps.push(serde_json::from_value(value).with_context(at)?),
+                Some("ConfigMap") => config_maps.push(strictly(value).with_context(at)?),
                 _ => {}
             }
         }
@@ -56,6 +59,19 @@ impl Manifest {
             Some(job) => Ok(Self { job, config_maps }),
             None => bail!("found no document with `kind: DemJob`"),
         }
+    }
+}
+
+/// Reads an object, and refuses fields that its type does not have, as `kubectl apply` does.
+fn strictly<T: DeserializeOwned>(value: serde_json::Value) -> anyhow::Result<T> {
+    let mut unknown = Vec::new();
+    let object = serde_ignored::deserialize(value, |path| unknown.push(path.to_string()))?;
+    // An optional part shows as `?` in a path. The type of a custom resource knows its own version and kind.
+    let unknown = unknown.iter().map(|path| path.replace(".?", ""));
+    let unknown: Vec<String> = unknown.filter(|path| path != "apiVersion" && path != "kind").collect();
+    match unknown.as_slice() {
+        [] => Ok(object),
+        fields => bail!("unknown field {}", fields.join(", ")),
     }
 }
 
@@ -88,5 +104,13 @@ mod tests {
         assert!(error(&format!("{JOB}---\n{JOB}")).contains("document 2: found a second DemJob"));
         assert!(error("kind: Pod\n").contains("no document"));
         assert!(error(&JOB.replace("v1alpha1", "v9")).contains("found `granular.dev/v9`"));
+    }
+    #[test]
+    fn a_field_that_is_misspelt_or_stands_twice_is_refused_by_its_path() {
+        let error = |text: &str| format!("{:#}", Manifest::parse(text).unwrap_err());
+        let text = error(&JOB.replace("ranks: 2", "ranks: 2\n  checkpoint: {everyStep: 5}\n  rank: 3"));
+        assert!(text.contains("unknown field spec.checkpoint.everyStep, spec.rank"), "{text}");
+        let text = error(&JOB.replace("ranks: 2", "ranks: 2\n  ranks: 3"));
+        assert!(text.contains("duplicate entry with key \"ranks\""), "{text}");
     }
 }

@@ -526,6 +526,17 @@ impl Source {
             Source::File(file) => &file.material,
         }
     }
+
+    /// Number of its particles; `None` for a file, which has to be read first.
+    pub fn count(&self) -> Option<u64> {
+        match self {
+            Source::Lattice(lattice) => {
+                Some(lattice.counts.iter().map(|&n| n.max(0) as u64).fold(1, u64::saturating_mul))
+            }
+            Source::Random(random) => Some(random.count.max(0) as u64),
+            Source::File(_) => None,
+        }
+    }
 }
 
 impl GhostLayer {

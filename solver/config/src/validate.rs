@@ -163,14 +163,13 @@ impl Check<'_> {
         let mut count = 0_u64;
         for (i, source) in simulation.particles.iter().enumerate() {
             let path = format!("particles[{i}]");
+            count = count.saturating_add(source.count().unwrap_or(1));
             match source {
                 Source::Lattice(lattice) => {
                     let path = format!("{path}.lattice");
                     self.known_material(format!("{path}.material"), &lattice.material);
                     self.positive(format!("{path}.radius"), lattice.radius);
                     self.speed(&format!("{path}.velocity"), &lattice.velocity);
-                    let sites = lattice.counts.iter().map(|&n| n.max(0) as u64);
-                    count = count.saturating_add(sites.fold(1, u64::saturating_mul));
                     if lattice.spacing.is_some() == lattice.fit.is_some() {
                         let found =
                             if lattice.fit.is_some() { "spacing and fit" } else { "neither spacing nor fit" };
@@ -184,7 +183,6 @@ impl Check<'_> {
                     self.known_material(format!("{path}.material"), &random.material);
                     self.positive(format!("{path}.radius.min"), random.radius.min);
                     self.speed(&format!("{path}.velocity"), &random.velocity);
-                    count = count.saturating_add(random.count.max(0) as u64);
                     if random.radius.max < random.radius.min {
                         let expected = format!("at least radius.min, {}", random.radius.min);
                         self.add(format!("{path}.radius.max"), random.radius.max, expected);
@@ -203,7 +201,6 @@ impl Check<'_> {
                             "a path below the input folder, without `..`",
                         );
                     }
-                    count = count.saturating_add(1);
                 }
             }
         }

@@ -22,7 +22,7 @@ pub use launcher::launcher_pod;
 pub use network_policy::network_policy;
 pub(crate) use overlay::overlay_problems;
 pub use tls::{TlsMaterial, ca_secret, tls_secret};
-pub use worker::{AGENT_MEMORY, WorkerPlace, shape_hash, worker_pod};
+pub use worker::{WorkerPlace, memory_beside_ranks, shape_hash, worker_pod};
 
 use crate::names::{self, Role};
 use crate::validate::ValidatedJob;

@@ -12,7 +12,18 @@ use crate::names::{self, Role};
 use crate::validate::ValidatedJob;
 
 /// Memory of the agent and of mpirun's daemon in a worker [bytes].
-pub const AGENT_MEMORY: u64 = 64 << 20;
+const AGENT_MEMORY: u64 = 64 << 20;
+
+/// Shared memory of a worker pod [bytes]: at least a page of each rank's fits.
+fn shared_memory(asked: u64) -> u64 {
+    asked.max(1 << 20)
+}
+
+/// Memory of a worker pod beside that of its ranks [bytes], with `asked` of shared memory. Shared memory counts, since
+/// the kernel charges it to the container.
+pub fn memory_beside_ranks(asked: u64) -> u64 {
+    shared_memory(asked) + AGENT_MEMORY
+}
 
 /// Where a worker goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,15 +41,14 @@ pub struct WorkerPlace {
 /// The pod of one worker.
 ///
 /// It is bound by affinity on the node's name: the scheduler still checks resources, taints and volumes, which
-/// `nodeName` would skip. Shared memory counts in the container's memory, since the kernel charges it there.
+/// `nodeName` would skip.
 pub fn worker_pod(job: &ValidatedJob, settings: &Settings, place: &WorkerPlace) -> Pod {
-    let shared = job.shared_memory.max(1 << 20);
     let ranks = u64::from(place.ranks);
     let size = Size {
         millicores: 1000 * ranks * u64::from(job.cpus_per_rank),
-        memory: ranks * job.memory_per_rank + shared + AGENT_MEMORY,
+        memory: ranks * job.memory_per_rank + memory_beside_ranks(job.shared_memory),
     };
-    let mut spec = pod_spec(job, settings, Role::Worker, &size, shared);
+    let mut spec = pod_spec(job, settings, Role::Worker, &size, shared_memory(job.shared_memory));
     spec.hostname = Some(place.pod.clone());
     spec.affinity = Some(Affinity {
         node_affinity: Some(NodeAffinity {
