@@ -86,7 +86,7 @@ pub struct DemJobSpec {
     pub image_pull_secrets: Vec<LocalReference>,
 
     /// Number of MPI ranks, one subdomain each.
-    #[schemars(range(min = 1, max = 100_000))]
+    #[schemars(range(min = 1, max = 16_384))]
     pub ranks: i32,
 
     /// How many ranks a node may hold. Default: as many as fit, on as few nodes as possible.
@@ -237,7 +237,7 @@ pub enum HaloGraph {
 #[serde(rename_all = "camelCase")]
 pub struct HaloGrid {
     /// Ranks along x, y and z; their product is spec.ranks.
-    #[schemars(inner(range(min = 1, max = 100_000)))]
+    #[schemars(inner(range(min = 1, max = 16_384)))]
     pub counts: [i32; 3],
 }
 

@@ -18,8 +18,8 @@ pub const GROUP: &str = "granular.dev";
 pub const VERSION: &str = "v1alpha1";
 /// Longest name of a DemJob [characters]: `<name>-launcher-<attempt>` must stay a host name of 63.
 pub const MAX_NAME_LENGTH: usize = 48;
-/// Largest number of MPI ranks of a job.
-pub const MAX_RANKS: i32 = 100_000;
+/// Largest number of MPI ranks of a job: their plan must fit into a ConfigMap, 1 MiB.
+pub const MAX_RANKS: i32 = 16_384;
 /// Largest number of worker pods of a job, one per node.
 pub const MAX_WORKERS: usize = 5_000;
 /// The value of `spec.managedBy` that means this operator; absent means the same.

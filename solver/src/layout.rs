@@ -2,7 +2,8 @@
 
 use dem_comm::{Comm, Reducer, neighbours};
 use dem_decomp::{
-    Assignment, Box3, Decomposition, GhostGraph, Mapping, Periodicity, PlanFile, Traffic, Tree, ghost_graph,
+    Assignment, Box3, Decomposition, Edge, GhostGraph, Mapping, Periodicity, PlanFile, Traffic, Tree,
+    ghost_graph,
 };
 use serde::Serialize;
 
@@ -130,15 +131,25 @@ pub struct Layout {
 /// Ghosts that each pair of subdomains would exchange; all ranks call it with their points.
 fn graph_of(comm: &mut Comm, space: &Space, tree: &Tree, points: &[[f64; 3]]) -> Result<GhostGraph, Failure> {
     let own = ghost_graph(points.iter().copied(), tree, space.thickness, &space.periodicity());
-    let parts = tree.parts();
-    let mut counts = vec![0; (parts * parts) as usize];
-    for edge in own.edges() {
-        counts[(edge.a * parts + edge.b) as usize] = edge.a_to_b;
-        counts[(edge.b * parts + edge.a) as usize] = edge.b_to_a;
-    }
-    comm.sum(&mut counts)?;
-    let directed = (0..).zip(counts).map(|(i, ghosts)| (i / parts, i % parts, ghosts));
-    Ok(GhostGraph::from_counts(parts, directed))
+    let rows = |graph: &GhostGraph| -> Vec<u8> {
+        let both = |e: &Edge| [[e.a.into(), e.b.into(), e.a_to_b], [e.b.into(), e.a.into(), e.b_to_a]];
+        let rows: Vec<[u64; 3]> = graph.edges().iter().flat_map(both).collect();
+        bytemuck::cast_slice(&rows).to_vec()
+    };
+    // By way of rank 0 and not as a matrix to sum: a subdomain has few partners, however many subdomains there are.
+    let whole = match comm.gather(rows(&own))? {
+        Some(parts) => {
+            rows(&GhostGraph::from_counts(tree.parts(), parts.iter().flat_map(|part| counts(part))))
+        }
+        None => Vec::new(),
+    };
+    Ok(GhostGraph::from_counts(tree.parts(), counts(&comm.broadcast(whole)?)))
+}
+
+/// Directed counts `(from, to, ghosts)` from rows of three numbers.
+fn counts(rows: &[u8]) -> impl Iterator<Item = (u32, u32, u64)> + use<> {
+    let rows: Vec<[u64; 3]> = bytemuck::pod_collect_to_vec(rows);
+    rows.into_iter().map(|[from, to, ghosts]| (from as u32, to as u32, ghosts))
 }
 
 impl Layout {

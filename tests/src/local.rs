@@ -67,11 +67,16 @@ impl LocalRun {
     }
 }
 
-/// Runs a manifest in `folder` on `ranks` ranks, whatever comes of it.
+/// Runs a manifest in `folder` on `ranks` ranks, whatever comes of it; from a checkpoint below `start_from` if given.
 ///
 /// # Errors
 /// When the program is not built or cannot be started.
-pub fn run_whatever(manifest: &str, folder: &Path, ranks: u32) -> anyhow::Result<Output> {
+pub fn run_whatever(
+    manifest: &str,
+    folder: &Path,
+    ranks: u32,
+    start_from: Option<&Path>,
+) -> anyhow::Result<Output> {
     std::fs::create_dir_all(folder)?;
     let file = folder.join("job.yaml");
     std::fs::write(&file, manifest)?;
@@ -84,6 +89,9 @@ pub fn run_whatever(manifest: &str, folder: &Path, ranks: u32) -> anyhow::Result
         .args(["run", "--local", "--output", "json", "--ranks", &ranks.to_string(), "--output-dir"])
         .arg(folder.join("run"))
         .arg(&file);
+    if let Some(checkpoints) = start_from {
+        command.arg("--start-from").arg(checkpoints);
+    }
     programs::output(&mut command, "")
 }
 
@@ -92,7 +100,14 @@ pub fn run_whatever(manifest: &str, folder: &Path, ranks: u32) -> anyhow::Result
 /// # Errors
 /// When it does not, with what was printed.
 pub fn run(manifest: &str, folder: &Path, ranks: u32) -> anyhow::Result<LocalRun> {
-    let output = run_whatever(manifest, folder, ranks)?;
+    finished(folder, &run_whatever(manifest, folder, ranks, None)?)
+}
+
+/// The report of a run in `folder` that must have ended well.
+///
+/// # Errors
+/// When it did not, with what was printed.
+pub fn finished(folder: &Path, output: &Output) -> anyhow::Result<LocalRun> {
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     anyhow::ensure!(output.status.success(), "the run failed ({}):\n{stdout}\n{stderr}", output.status);
     let report =

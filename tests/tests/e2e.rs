@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use dem_crds::DemJob;
-use dem_tests::cluster::{Cluster, OPERATOR_NAMESPACE, TestNamespace};
+use dem_tests::cluster::{Cluster, OPERATOR_NAMESPACE, TestNamespace, has_condition};
 use dem_tests::local::{self, a_small_job};
 use dem_tests::wait;
 use k8s_openapi::api::core::v1::Pod;
@@ -142,7 +142,8 @@ async fn a_job_created_again_begins_anew_and_another_one_begins_from_its_checkpo
     let results = json!({"persistentVolumeClaim": {"claimName": "dem-results"}});
     let mut job = four_per_node("heap", 1, [12, 12, 6], 200);
     job["spec"]["output"] = json!({"volume": results});
-    job["spec"]["checkpoint"] = json!({"everySteps": 100, "volume": results});
+    job["spec"]["checkpoint"] = json!({"volume": results});
+    job["spec"]["simulation"]["inline"]["checkpoint"] = json!({"everySteps": 100});
     for _ in 0..2 {
         namespace.apply(&job.to_string())?;
         namespace.ended("heap", "Succeeded", Duration::from_secs(120)).await?;
@@ -338,7 +339,8 @@ async fn the_dashboard_has_data_while_a_job_runs_and_none_after_it() -> anyhow::
     let cluster = Cluster::shared();
     cluster.prometheus()?;
     let namespace = cluster.namespace("watched").await?;
-    let mut job = four_per_node("watched", 3, [24, 24, 12], 5000);
+    // It runs until everything is seen, however fast the machine.
+    let mut job = four_per_node("watched", 3, [24, 24, 12], 1_000_000);
     job["spec"]["simulation"]["inline"]["profile"] = json!(true);
     namespace.apply(&job.to_string())?;
     let queries = dashboard_queries(&namespace.name, "watched")?;
@@ -351,6 +353,17 @@ async fn the_dashboard_has_data_while_a_job_runs_and_none_after_it() -> anyhow::
         anyhow::ensure!(labels["job"] == "dem-operator-system/dem-operator-jobs", "{labels}");
         anyhow::ensure!(labels["namespace"] == *namespace.name && labels["demjob"] == "watched", "{labels}");
     }
+    let patch = |spec: Value| {
+        let patch = json!({"spec": spec}).to_string();
+        namespace.kubectl(&["patch", "demjob", "watched", "--type=merge", "-p", &patch])
+    };
+    patch(json!({"suspend": true}))?;
+    let jobs = namespace.jobs().await?;
+    wait::until(&jobs, "watched", "it is suspended", Duration::from_secs(120), |job| {
+        has_condition(job, "Suspended")
+    })
+    .await?;
+    patch(json!({"simulation": {"inline": {"time": {"end": {"steps": 200}}}}, "suspend": false}))?;
     namespace.ended("watched", "Succeeded", Duration::from_secs(300)).await?;
     answered(cluster, &queries, false).await?;
     namespace.finish();

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a helper of tests fails where it stands")]
 
 use anyhow::Context;
-use dem_tests::local::{a_small_job, run, run_whatever};
+use dem_tests::local::{a_small_job, finished, run, run_whatever};
 use dem_tests::read;
 use serde_json::json;
 
@@ -67,6 +67,28 @@ fn a_folder_used_again_goes_on_from_its_checkpoint_on_another_rank_count() -> an
 }
 
 #[test]
+fn another_runs_checkpoint_is_where_a_run_begins_or_it_says_what_is_missing() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let mut job = a_small_job([10, 8, 6], 100);
+    job["spec"]["simulation"]["inline"]["checkpoint"] = json!({"everySteps": 50});
+    let first = run(&job.to_string(), &folder.path().join("first"), 2)?;
+    job["spec"]["simulation"]["inline"]["time"]["end"] = json!({"steps": 150});
+    let whole = run(&job.to_string(), &folder.path().join("whole"), 2)?;
+    let at = folder.path().join("second");
+    let output = run_whatever(&job.to_string(), &at, 3, Some(&first.file("checkpoints")?))?;
+    let second = finished(&at, &output)?;
+    anyhow::ensure!(second.summary()["startStep"] == 100, "{}", second.summary());
+    anyhow::ensure!(second.state_hash()? == whole.state_hash()?, "the start changed the trajectory");
+    // What is meant for a cluster is not passed over here.
+    job["spec"]["restartFrom"] = json!({"job": "shaken"});
+    job["spec"]["checkpoint"] = json!({"volume": {"persistentVolumeClaim": {"claimName": "kept"}}});
+    let refused = run_whatever(&job.to_string(), &folder.path().join("third"), 2, None)?;
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    anyhow::ensure!(!refused.status.success() && said.contains("--start-from"), "{said}");
+    Ok(())
+}
+
+#[test]
 fn the_samples_run_here() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     for name in ["packing", "periodic", "skewed"] {
@@ -90,7 +112,7 @@ fn a_wrong_manifest_is_refused_with_the_field_before_anything_runs() -> anyhow::
     let folder = tempfile::tempdir()?;
     let mut job = a_small_job([10, 8, 6], 60);
     job["spec"]["simulation"]["inline"]["pairs"][0]["restitution"] = json!(1.5);
-    let refused = run_whatever(&job.to_string(), folder.path(), 2)?;
+    let refused = run_whatever(&job.to_string(), folder.path(), 2, None)?;
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     anyhow::ensure!(
         !refused.status.success() && said.contains("restitution") && said.contains("1.5"),

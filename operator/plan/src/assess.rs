@@ -716,7 +716,9 @@ impl Machine<'_> {
             );
             return self.end(attempt, lost, Some(outcome));
         }
-        let silent = report.and_then(|report| report.unreachable.first());
+        // Workers whose agents answered after the failure were not lost before it, whatever an older report says.
+        let answered = |worker: &str| outcome.ended.iter().any(|name| name == worker);
+        let silent = report.and_then(|report| report.unreachable.iter().find(|worker| !answered(worker)));
         if let Some(worker) = silent.and_then(|name| self.status.workers.iter().find(|w| w.pod == *name)) {
             let lost = Fault::of_pod(
                 FaultKind::Infrastructure,
@@ -727,8 +729,7 @@ impl Machine<'_> {
             );
             return self.end(attempt, lost, Some(outcome));
         }
-        // Workers whose agents answered after the failure were not lost before it.
-        let all_answered = self.status.workers.iter().all(|worker| outcome.ended.contains(&worker.pod));
+        let all_answered = self.status.workers.iter().all(|worker| answered(&worker.pod));
         let since = attempt.failed_at.as_ref().map(seconds);
         let settled = since.map(|since| since + self.input.settings.worker_lease + LEASE_MARGIN);
         let what = fault.clone();

@@ -255,6 +255,18 @@ fn a_program_failure_ends_the_job_and_names_the_culprit() {
 }
 
 #[test]
+fn a_worker_that_was_slow_to_answer_is_not_blamed_for_a_program_that_failed_at_once() {
+    let mut world = World::running();
+    // The last report before the launcher's pod ended is from before all workers were reached.
+    world.observed.launcher.as_mut().unwrap().unreachable = vec![world.status().workers[0].pod.clone()];
+    world.end(exit(FaultKind::Program, reasons::PROGRAM_EXIT));
+    world.passes(3);
+    let status = world.status();
+    assert_eq!(status.reason.as_deref(), Some(reasons::PROGRAM_EXIT));
+    assert_eq!((status.program_failures, status.infrastructure_losses), (1, 0));
+}
+
+#[test]
 fn a_checkpoint_without_a_volume_to_keep_it_is_none() {
     let mut world = World::running();
     let at_step = |world: &mut World| {

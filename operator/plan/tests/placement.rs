@@ -380,3 +380,18 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_plan_of_the_largest_job_fits_into_a_config_map() {
+    let ranks = u32::try_from(dem_crds::MAX_RANKS).unwrap();
+    // Few ranks a node and long names make the longest text.
+    let names: Vec<String> = (0..ranks / 16).map(|i| format!("{:0>63}", format!("node-{i}"))).collect();
+    let items: Vec<Value> = names.iter().map(|name| node(name, 17, json!({}))).collect();
+    // Only the length counts here; a spatial mapping of so many takes a minute.
+    let mut request = request(ranks, Halo::Particles(particles(BENCHMARK)));
+    request.mapping = Mapping::InOrder;
+    let plan = plan_placement(&request, &cluster(&items)).unwrap();
+    assert_eq!(plan.nodes.len(), 1024);
+    let bytes = plan.file.to_json().len();
+    assert!(bytes < (1 << 20) - 4096, "{bytes} bytes");
+}

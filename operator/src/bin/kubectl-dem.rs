@@ -36,12 +36,16 @@ enum Command {
         /// Manifest with one DemJob.
         file: PathBuf,
         /// Number of ranks instead of the manifest's.
-        #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(dem_crds::MAX_RANKS)))]
         ranks: Option<u32>,
         /// Folder for everything that the run writes; one used before goes on from its last checkpoint. Default: a
         /// new one in the working directory.
         #[arg(long)]
         output_dir: Option<PathBuf>,
+        /// Begin from a checkpoint instead of at step 0: its folder, or a folder of runs, of which the last one's newest
+        /// complete checkpoint counts. Takes the place of spec.restartFrom, whose checkpoint is on a cluster's volume.
+        #[arg(long, value_name = "DIR")]
+        start_from: Option<PathBuf>,
         /// Form of the report.
         #[arg(short, long, default_value = "text")]
         output: RunOutput,
@@ -81,8 +85,8 @@ async fn execute(args: Args) -> anyhow::Result<ExitCode> {
             }
             Ok(ExitCode::SUCCESS)
         }
-        Command::Run { local: _, file, ranks, output_dir, output } => {
-            let run = cli::local::prepare(&file, ranks, output_dir)?;
+        Command::Run { local: _, file, ranks, output_dir, start_from, output } => {
+            let run = cli::local::prepare(&file, ranks, output_dir, start_from)?;
             let report = cli::local::run(&run).await?;
             match output {
                 RunOutput::Text => print!("{}", cli::local::text(&report)),

@@ -49,6 +49,8 @@ pub struct Run {
     pub folder: PathBuf,
     /// Folder that particle files are relative to.
     pub input: PathBuf,
+    /// Where the checkpoint is that the run begins from.
+    pub start_from: Option<PathBuf>,
 }
 
 /// How a run ended.
@@ -102,8 +104,14 @@ pub struct Files {
 /// notice says so.
 ///
 /// # Errors
-/// When the manifest is wrong, or is not a simulation.
-pub fn prepare(file: &Path, ranks: Option<u32>, folder: Option<PathBuf>) -> anyhow::Result<Run> {
+/// When the manifest is wrong, is not a simulation, or begins from a checkpoint of which `start_from` does not say where
+/// it is on this machine.
+pub fn prepare(
+    file: &Path,
+    ranks: Option<u32>,
+    folder: Option<PathBuf>,
+    start_from: Option<PathBuf>,
+) -> anyhow::Result<Run> {
     let mut manifest = Manifest::read(file)?;
     let spec = &mut manifest.job.spec;
     if let Some(ranks) = ranks {
@@ -123,6 +131,12 @@ pub fn prepare(file: &Path, ranks: Option<u32>, folder: Option<PathBuf>) -> anyh
             "spec.program: found a program, expected spec.simulation; a program of your own runs under mpirun as it is"
         );
     };
+    if job.restart_from.is_some() && start_from.is_none() {
+        bail!(
+            "spec.restartFrom: found a checkpoint on a cluster's volume, expected --start-from with its folder on this \
+             machine"
+        );
+    }
     let cores =
         std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX));
     if job.ranks > cores {
@@ -141,6 +155,7 @@ pub fn prepare(file: &Path, ranks: Option<u32>, folder: Option<PathBuf>) -> anyh
         simulation: simulation.to_yaml(),
         plan: placed.file.to_json(),
         input,
+        start_from,
         job: job.name,
     })
 }
@@ -173,6 +188,9 @@ pub async fn run(run: &Run) -> anyhow::Result<Report> {
         ("--input-dir", &run.input),
     ] {
         command.arg(flag).arg(path);
+    }
+    if let Some(folder) = &run.start_from {
+        command.arg("--start-from").arg(folder);
     }
     command.args(["--attempt", &attempt.to_string(), "--restart", "auto"]);
     command.envs(mpi_environment(run.ranks, run.cores));
