@@ -379,7 +379,7 @@ pub enum PlanSource {
     Exact,
     /// A histogram of particles stored with a checkpoint.
     Histogram,
-    /// An evenly filled box.
+    /// An evenly filled box, or the start of a simulation that goes on from a checkpoint.
     #[default]
     Assumed,
 }

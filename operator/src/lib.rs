@@ -14,7 +14,6 @@ pub mod launchers;
 pub mod lease;
 pub mod metrics;
 pub mod observe;
-pub mod pages;
 pub mod placement;
 pub mod publish;
 pub mod rbac;

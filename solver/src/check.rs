@@ -146,7 +146,8 @@ pub fn report(simulation: &Simulation, prepared: &Prepared, ranks: u32) -> Resul
     })
 }
 
-/// An even share of the particles in a cube of the region's density, with the ghosts around it.
+/// An even share of the particles in a cube of the region's density, with the ghosts around it, and the list that every
+/// rank takes its first particles from.
 fn memory_per_rank(prepared: &Prepared, ranks: u32) -> u64 {
     let (min, max) = prepared.region;
     let count = prepared.particles.count() as f64;
@@ -157,7 +158,7 @@ fn memory_per_rank(prepared: &Prepared, ranks: u32) -> u64 {
     let ghosts =
         if ranks > 1 || prepared.periodic.contains(&true) { share * (grown.powi(3) - 1.0) } else { 0.0 };
     let ghosts = if ranks > 1 { ghosts.min(count) } else { ghosts };
-    (BYTES_PER_RANK + (share + ghosts) * BYTES_PER_PARTICLE) as u64
+    (BYTES_PER_RANK + (share + ghosts) * BYTES_PER_PARTICLE) as u64 + prepared.particles.bytes()
 }
 
 fn warnings(simulation: &Simulation, prepared: &Prepared, exact_above: f64) -> Vec<String> {

@@ -659,7 +659,7 @@ impl<'a> Simulation<'a> {
             bytes: BetweenRanks::total(per_rank.iter().map(|rank| rank.bytes_sent)),
             messages: BetweenRanks::total(per_rank.iter().map(|rank| rank.messages_sent)),
             mapping: self.layout.mapping.clone(),
-            lambda: summary::imbalance(per_rank.iter().map(|rank| rank.calc_seconds)),
+            lambda: dem_page::imbalance(per_rank.iter().map(|rank| rank.calc_seconds)),
             quanta: QuantaUsed { force: model.quanta.force, torque: model.quanta.torque },
             kernel: model.kernel.name().into(),
             expected_restitution: self.setup.expected_restitution(&self.job.simulation),

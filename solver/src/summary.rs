@@ -157,10 +157,3 @@ pub struct RankFigures {
     /// Messages sent, by level.
     pub messages_sent: [u64; LEVELS],
 }
-
-/// Imbalance of `loads`: largest over mean, less 1.
-pub fn imbalance(loads: impl Iterator<Item = f64> + Clone) -> f64 {
-    let (count, sum) = loads.clone().fold((0.0, 0.0), |(n, sum), load| (n + 1.0, sum + load));
-    let max = loads.fold(0.0, f64::max);
-    if sum > 0.0 { max * count / sum - 1.0 } else { 0.0 }
-}

@@ -17,4 +17,7 @@ pub mod tls;
 pub mod worker;
 
 pub use client::{Client, ClientError, WorkerClient};
+pub use pages::Pages;
+pub use progress::History;
+pub use protocol::RankFigures;
 pub use tls::{ClientTls, Identity, Role, ServerTls, TlsError};

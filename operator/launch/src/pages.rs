@@ -60,14 +60,14 @@ impl Drop for Mapped {
 }
 
 /// Pages of one attempt's ranks on this worker.
-pub(crate) struct Pages {
+pub struct Pages {
     folder: PathBuf,
     mapped: Vec<(u32, Mapped)>,
 }
 
 impl Pages {
     /// Makes a page for every rank in `folder`. The lease is there before the rank is.
-    pub(crate) fn create(folder: PathBuf, ranks: &[u32], lease_end_ns: u64) -> io::Result<Self> {
+    pub fn create(folder: PathBuf, ranks: &[u32], lease_end_ns: u64) -> io::Result<Self> {
         std::fs::create_dir_all(&folder)?;
         let mut mapped = Vec::with_capacity(ranks.len());
         for &rank in ranks {
@@ -79,7 +79,7 @@ impl Pages {
     }
 
     /// Maps again what a rank has replaced by a file of its own.
-    pub(crate) fn refresh(&mut self) {
+    pub fn refresh(&mut self) {
         for (rank, mapped) in &mut self.mapped {
             let path = self.folder.join(file_name(*rank));
             if std::fs::metadata(&path).is_ok_and(|m| m.ino() != mapped.inode)
@@ -91,19 +91,19 @@ impl Pages {
     }
 
     /// Stores the lease's end (`CLOCK_BOOTTIME`, nanoseconds) in every page.
-    pub(crate) fn set_lease(&self, end_ns: u64) {
+    pub fn set_lease(&self, end_ns: u64) {
         for (_, mapped) in &self.mapped {
             mapped.page().lease_end_ns.store(end_ns, Relaxed);
         }
     }
 
     /// Ends the lease in every page.
-    pub(crate) fn end_lease(&self) {
+    pub fn end_lease(&self) {
         self.set_lease(ENDED);
     }
 
     /// Asks all ranks to stop; returns those that have no page of their own (yet) and so will not see it.
-    pub(crate) fn request_stop(&self) -> Vec<u32> {
+    pub fn request_stop(&self) -> Vec<u32> {
         for (_, mapped) in &self.mapped {
             mapped.page().stop_request.store(1, Relaxed);
         }
@@ -111,13 +111,13 @@ impl Pages {
     }
 
     /// Figures of the ranks that have written their page.
-    pub(crate) fn figures(&self) -> Vec<RankFigures> {
+    pub fn figures(&self) -> Vec<RankFigures> {
         let valid = self.mapped.iter().filter(|(_, m)| m.page().is_valid());
         valid.map(|(rank, m)| figures(*rank, m.page())).collect()
     }
 
     /// Removes the folder.
-    pub(crate) fn remove(self) {
+    pub fn remove(self) {
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }

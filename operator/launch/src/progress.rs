@@ -16,12 +16,12 @@ const LITTLE_LOAD: f64 = 0.01;
 
 /// The last seconds' pages.
 #[derive(Default)]
-pub(crate) struct History(VecDeque<(Instant, Vec<RankFigures>)>);
+pub struct History(VecDeque<(Instant, Vec<RankFigures>)>);
 
 impl History {
     /// Adds what is known now (ascending by rank) and returns the aggregate; none while no rank has started. One that
     /// still reads its checkpoint has figures of no step yet.
-    pub(crate) fn add(&mut self, now: Instant, mut ranks: Vec<RankFigures>) -> Option<Progress> {
+    pub fn add(&mut self, now: Instant, mut ranks: Vec<RankFigures>) -> Option<Progress> {
         ranks.retain(|rank| rank.state != State::Starting as u64);
         while self.0.len() > 1 && now.duration_since(self.0[1].0) >= WINDOW {
             self.0.pop_front();
@@ -54,11 +54,9 @@ fn aggregate(ranks: &[RankFigures], past: Option<(f64, &[RankFigures])>) -> Opti
     if total(&loads) < LITTLE_LOAD {
         loads = ranks.iter().map(|r| r.calc_seconds).collect();
     }
-    let mean = total(&loads) / loads.len() as f64;
-    let (slowest, largest) = loads
-        .iter()
-        .enumerate()
-        .fold((0, 0.0), |best, (i, load)| if *load > best.1 { (i, *load) } else { best });
+    let (slowest, _) = (0..)
+        .zip(&loads)
+        .fold((0, 0.0), |best: (usize, f64), (i, load)| if *load > best.1 { (i, *load) } else { best });
     let wall = total(&gained(|r| r.wall_seconds));
     let share = |part: f64| if wall > 0.0 { part / wall } else { 0.0 };
     let steps_per_second = past.map_or(0.0, |(seconds, before)| {
@@ -77,7 +75,7 @@ fn aggregate(ranks: &[RankFigures], past: Option<(f64, &[RankFigures])>) -> Opti
         steps_per_second,
         seconds_left: (steps_per_second > 0.0).then(|| steps.saturating_sub(step) as f64 / steps_per_second),
         last_checkpoint_step: ranks.iter().map(|r| r.checkpoint_step).min().flatten(),
-        lambda: if mean > 0.0 { largest / mean - 1.0 } else { 0.0 },
+        lambda: dem_page::imbalance(loads.iter().copied()),
         slowest_rank: ranks[slowest].rank,
         wait_share: share(total(&gained(|r| r.wait1_seconds + r.wait2_seconds))),
         comm_share: share(total(&gained(|r| r.comm_seconds))),

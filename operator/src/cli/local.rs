@@ -1,6 +1,5 @@
 //! `kubectl dem run --local`: the job on this machine, under the `mpirun` found here.
 
-use std::collections::VecDeque;
 use std::io::{IsTerminal, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -8,6 +7,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use dem_launch::{History, Pages, RankFigures};
 use dem_plan::ClusterView;
 use dem_plan::validate::Workload;
 use nix::sys::signal::{Signal, killpg};
@@ -19,12 +19,9 @@ use tokio::signal::unix::{SignalKind, signal as signal_stream};
 use crate::cli::manifest::Manifest;
 use crate::cli::plan;
 use crate::cli::table::{Table, bytes, duration, grouped};
-use crate::pages::{self, RankFigures};
 
 /// How often the pages are read.
 const TICK: Duration = Duration::from_millis(250);
-/// Over how long rate and λ are taken.
-const WINDOW: Duration = Duration::from_secs(3);
 /// Time between two progress lines where there is no terminal to redraw one.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(10);
 /// How long `mpirun` has after a polite signal.
@@ -175,7 +172,10 @@ pub async fn run(run: &Run) -> anyhow::Result<Report> {
     let simulation = written(&run.folder, "simulation.yaml", &run.simulation)?;
     let plan_file = written(&run.folder, "plan.json", &run.plan)?;
     let log = run.folder.join(format!("attempt-{attempt}.log"));
-    let pages = Pages::create()?;
+    let shared = SharedMemory::create()?;
+    let ranks: Vec<u32> = (0..run.ranks).collect();
+    // No agent, no lease: a lease of 0 is none.
+    let mut pages = Pages::create(shared.0.clone(), &ranks, 0).context("create the ranks' pages")?;
 
     let mut command = Command::new(&mpirun);
     command.arg("-n").arg(run.ranks.to_string()).arg(&solver).arg("run");
@@ -184,7 +184,7 @@ pub async fn run(run: &Run) -> anyhow::Result<Report> {
         ("--plan", &plan_file),
         ("--output", &output),
         ("--checkpoints", &checkpoints),
-        ("--pages", &pages.0),
+        ("--pages", &shared.0),
         ("--input-dir", &run.input),
     ] {
         command.arg(flag).arg(path);
@@ -202,7 +202,7 @@ pub async fn run(run: &Run) -> anyhow::Result<Report> {
     let mut child = command.spawn().with_context(|| format!("start {}", mpirun.display()))?;
 
     let mut progress = ProgressLine::new(&run.job);
-    let (exit_code, ranks) = watch(&mut child, run.ranks, &pages.0, &mut progress).await?;
+    let (exit_code, ranks) = watch(&mut child, &mut pages, &mut progress).await?;
     progress.end();
     if exit_code != 0 && exit_code != STOPPED {
         eprintln!("{}", tail(&log, TAIL));
@@ -216,7 +216,7 @@ pub async fn run(run: &Run) -> anyhow::Result<Report> {
         exit_code,
         ranks: run.ranks,
         wall_seconds: started.elapsed().as_secs_f64(),
-        lambda: pages::imbalance(ranks.iter().map(|r| r.calc_seconds)),
+        lambda: dem_page::imbalance(ranks.iter().map(|r| r.calc_seconds)),
         per_rank: ranks,
         summary: match &summary {
             Some(path) => Some(serde_json::from_slice(&std::fs::read(path)?).context("summary.json")?),
@@ -239,8 +239,7 @@ const STOPPED: i32 = dem_page::exit::STOPPED;
 /// Waits for `mpirun`, showing progress and passing on Ctrl-C. Returns its exit code and the last figures.
 async fn watch(
     child: &mut Child,
-    ranks: u32,
-    pages: &Path,
+    pages: &mut Pages,
     progress: &mut ProgressLine,
 ) -> anyhow::Result<(i32, Vec<RankFigures>)> {
     let group = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
@@ -264,7 +263,10 @@ async fn watch(
         };
         tokio::select! {
             status = child.wait() => break status.context("wait for mpirun")?,
-            _ = tick.tick() => progress.show(&pages::read_all(pages, ranks)?),
+            _ = tick.tick() => {
+                pages.refresh();
+                progress.show(pages.figures());
+            }
             () = async { tokio::select! {
                 _ = interrupt.recv() => {}
                 _ = terminate.recv() => {}
@@ -272,10 +274,8 @@ async fn watch(
                 interrupts += 1;
                 if interrupts == 1 {
                     progress.say("stopping: the ranks write a checkpoint; once more to stop at once");
-                    let alive = pages::read_all(pages, ranks)?;
-                    if alive.len() == ranks as usize {
-                        pages::request_stop(pages, ranks)?;
-                    } else {
+                    pages.refresh();
+                    if !pages.request_stop().is_empty() {
                         // Not all ranks are up: there is nothing to save.
                         signal(Signal::SIGTERM);
                         kill_at = Some(tokio::time::Instant::now() + GRACE);
@@ -293,13 +293,14 @@ async fn watch(
         }
     };
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
-    Ok((code, pages::read_all(pages, ranks)?))
+    pages.refresh();
+    Ok((code, pages.figures()))
 }
 
 /// Folder of the pages; removed with its contents when dropped.
-struct Pages(PathBuf);
+struct SharedMemory(PathBuf);
 
-impl Pages {
+impl SharedMemory {
     fn create() -> anyhow::Result<Self> {
         let memory = Path::new("/dev/shm");
         let base = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
@@ -309,7 +310,7 @@ impl Pages {
     }
 }
 
-impl Drop for Pages {
+impl Drop for SharedMemory {
     fn drop(&mut self) {
         // Left-overs cost a few kilobytes of memory until the next boot; nothing else can be done here.
         let _ = std::fs::remove_dir_all(&self.0);
@@ -411,7 +412,7 @@ struct ProgressLine {
     redraw: bool,
     drawn: bool,
     shown: Option<Instant>,
-    samples: VecDeque<(Instant, Vec<RankFigures>)>,
+    history: History,
 }
 
 impl ProgressLine {
@@ -421,11 +422,11 @@ impl ProgressLine {
             redraw: std::io::stderr().is_terminal(),
             drawn: false,
             shown: None,
-            samples: VecDeque::new(),
+            history: History::default(),
         }
     }
 
-    fn show(&mut self, ranks: &[RankFigures]) {
+    fn show(&mut self, ranks: Vec<RankFigures>) {
         let now = Instant::now();
         let Some(line) = self.line(now, ranks) else { return };
         if self.redraw {
@@ -438,28 +439,14 @@ impl ProgressLine {
         }
     }
 
-    /// The line for these figures; `None` before the first step.
-    fn line(&mut self, now: Instant, ranks: &[RankFigures]) -> Option<String> {
-        let step = ranks.iter().map(|r| r.step).min()?;
-        let end = ranks.iter().map(|r| r.end_step).max().filter(|end| *end > 0)?;
-        self.samples.push_back((now, ranks.to_vec()));
-        while self.samples.len() > 2 && self.samples.get(1).is_some_and(|(at, _)| now - *at >= WINDOW) {
-            self.samples.pop_front();
-        }
-        let (then, before) = self.samples.front()?;
-        let seconds = (now - *then).as_secs_f64();
-        let done = step.saturating_sub(before.iter().map(|r| r.step).min().unwrap_or(step));
-        let load = |r: &RankFigures| {
-            let old = before.iter().find(|b| b.rank == r.rank).map_or(0.0, |b| b.calc_seconds);
-            r.calc_seconds - old
-        };
-        let lambda = pages::imbalance(ranks.iter().map(load));
-        let percent = 100 * step / end;
-        let mut line = format!("{}  step {}/{} ({percent} %)", self.job, grouped(step), grouped(end));
-        if seconds > 0.0 && done > 0 {
-            let rate = done as f64 / seconds;
-            let left = duration(end.saturating_sub(step) as f64 / rate);
-            line.push_str(&format!("  {rate:.1} steps/s  {left} left  λ {:.1} %", 100.0 * lambda));
+    /// The line for these figures; `None` before the first rank has started.
+    fn line(&mut self, now: Instant, ranks: Vec<RankFigures>) -> Option<String> {
+        let p = self.history.add(now, ranks)?;
+        let percent = 100 * p.step / p.steps.max(1);
+        let mut line = format!("{}  step {}/{} ({percent} %)", self.job, grouped(p.step), grouped(p.steps));
+        if let Some(left) = p.seconds_left {
+            let (left, lambda) = (duration(left), 100.0 * p.lambda);
+            line.push_str(&format!("  {:.1} steps/s  {left} left  λ {lambda:.1} %", p.steps_per_second));
         }
         Some(line)
     }
@@ -498,7 +485,7 @@ pub fn text(report: &Report) -> String {
             format!("{:.2}", r.comm_seconds),
             format!("{:.2}", r.wait1_seconds),
             format!("{:.2}", r.wait2_seconds),
-            bytes(r.node_bytes + r.network_bytes),
+            bytes(r.bytes_received.iter().sum()),
         ]);
     }
     let mut text = table.to_string();
@@ -539,26 +526,13 @@ pub fn text(report: &Report) -> String {
 
 #[cfg(test)]
 mod tests {
+    use dem_page::State;
+
     use super::*;
 
     fn rank(rank: u32, step: u64, calc_seconds: f64) -> RankFigures {
-        RankFigures {
-            rank,
-            state: None,
-            step,
-            end_step: 1000,
-            start_step: 0,
-            checkpoint_step: None,
-            particles: 5,
-            ghosts: 1,
-            calc_seconds,
-            comm_seconds: 0.0,
-            wait1_seconds: 0.0,
-            wait2_seconds: 0.0,
-            node_bytes: 0,
-            network_bytes: 0,
-            message: String::new(),
-        }
+        let state = State::Running as u64;
+        RankFigures { rank, state, step, end_step: 1000, calc_seconds, ..RankFigures::default() }
     }
 
     #[test]
@@ -566,15 +540,15 @@ mod tests {
         let mut line = ProgressLine::new("drum");
         let start = Instant::now();
         // An imbalance of long ago must not show.
-        line.line(start, &[rank(0, 100, 50.0), rank(1, 102, 10.0)]);
+        line.line(start, vec![rank(0, 100, 50.0), rank(1, 102, 10.0)]);
         let text =
-            line.line(start + Duration::from_secs(2), &[rank(0, 300, 51.0), rank(1, 301, 13.0)]).unwrap();
+            line.line(start + Duration::from_secs(2), vec![rank(0, 300, 51.0), rank(1, 301, 13.0)]).unwrap();
         assert_eq!(text, "drum  step 300/1,000 (30 %)  100.0 steps/s  7.0 s left  λ 50.0 %");
     }
 
     #[test]
     fn before_the_first_page_there_is_no_line() {
-        assert_eq!(ProgressLine::new("drum").line(Instant::now(), &[]), None);
+        assert_eq!(ProgressLine::new("drum").line(Instant::now(), Vec::new()), None);
     }
 
     #[test]

@@ -99,6 +99,16 @@ impl ParticleSource {
         self.blocks.last().map_or(0, |block| block.ids.end)
     }
 
+    /// Memory that this takes [bytes], the same on every rank: all particles of a file or at random places, and next to
+    /// nothing for those of a lattice.
+    pub fn bytes(&self) -> u64 {
+        let placed = |block: &Block| match &block.content {
+            Content::Lattice { .. } => 0,
+            Content::Placed(seeds) => std::mem::size_of_val(seeds.as_slice()) as u64,
+        };
+        self.blocks.iter().map(placed).sum()
+    }
+
     /// The box that the sources fill [m]: a lattice its block of cells, others the bounds of their spheres.
     pub fn region(&self) -> ([f64; 3], [f64; 3]) {
         self.region

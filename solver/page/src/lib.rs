@@ -47,6 +47,14 @@ pub mod exit {
     pub const FENCED: i32 = 76;
 }
 
+/// Load imbalance λ = L_max / L_mean - 1 of the ranks' loads, in seconds of computing; 0
+/// without load.
+pub fn imbalance(loads: impl Iterator<Item = f64> + Clone) -> f64 {
+    let (count, sum) = loads.clone().fold((0.0, 0.0), |(n, sum), load| (n + 1.0, sum + load));
+    let max = loads.fold(0.0, f64::max);
+    if sum > 0.0 { max * count / sum - 1.0 } else { 0.0 }
+}
+
 /// What a rank is doing, the value of [`Page::state`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
@@ -206,6 +214,13 @@ pub fn load_f64(word: &AtomicU64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn imbalance_is_the_excess_of_the_largest_load_over_the_mean() {
+        assert!((imbalance([1.0, 1.0, 2.0].into_iter()) - 0.5).abs() < 1e-15);
+        assert_eq!(imbalance([0.0, 0.0].into_iter()), 0.0);
+        assert_eq!(imbalance(std::iter::empty()), 0.0);
+    }
 
     fn zeroed() -> Box<Page> {
         // SAFETY: every field is an atomic integer (or an array of them), for which zero bytes are valid.

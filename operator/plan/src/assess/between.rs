@@ -1,6 +1,6 @@
 //! No attempt: the job waits, is suspended, or the next one begins.
 
-use dem_crds::{Attempt, CleanPodPolicy, Cost, PlanStatus, State, Worker, conditions, reasons};
+use dem_crds::{Attempt, CleanPodPolicy, Cost, PlanSource, PlanStatus, State, Worker, conditions, reasons};
 
 use super::{Action, LEASE_MARGIN, Machine, list, shortest};
 use crate::names;
@@ -121,7 +121,17 @@ impl Machine<'_> {
     }
 
     /// Opens the next attempt on a plan, with the workers that can serve again.
-    fn begin(&mut self, job: &ValidatedJob, plan: PlanStatus) {
+    fn begin(&mut self, job: &ValidatedJob, mut plan: PlanStatus) {
+        let goes_on = job.restart_from.is_some()
+            || self
+                .status
+                .attempts
+                .iter()
+                .any(|attempt| attempt.checkpoint_step.is_some_and(|step| step > 0));
+        if goes_on && matches!(job.workload, Workload::Simulation { .. }) {
+            // The planner cut the particles of step 0, which have moved since.
+            plan = PlanStatus { source: PlanSource::Assumed, lower_bound: None, gap: None, ..plan };
+        }
         let number = self.status.attempt.unwrap_or(0) + 1;
         let incarnation = self.status.incarnations + 1;
         let mut made = false;
