@@ -484,7 +484,7 @@ async fn a_paused_node_that_wakes_changes_nothing() -> anyhow::Result<()> {
 fn signal_agent(namespace: &TestNamespace, pod: &str, node: &str, signal: &str) -> anyhow::Result<()> {
     let uid = namespace.kubectl(&["get", "pod", pod, "-o", "jsonpath={.metadata.uid}"])?;
     let script = format!(
-        "for p in $(pgrep -f 'dem-agent worker'); do grep -q '{}' /proc/$p/cgroup && kill -{signal} $p && echo $p; done",
+        "for p in $(pgrep -f 'dem-agent worker'); do grep -q '{}' /proc/$p/cgroup && kill -{signal} $p && echo $p; done; true",
         uid.replace('-', ".")
     );
     let signalled = Cluster::shared().docker(&["exec", node, "sh", "-c", &script])?;
@@ -525,10 +525,11 @@ async fn a_running_job_does_not_notice_that_the_operator_is_away() -> anyhow::Re
     let scale = |replicas: &str| {
         cluster.kubectl(&["-n", OPERATOR_NAMESPACE, "scale", "deploy/dem-operator", "--replicas", replicas])
     };
+    let scraped = || async { step_of_rank_0(cluster, &namespace) };
+    let mut last = wait::until_answer("rank 0 is scraped", Duration::from_secs(60), scraped).await?;
     scale("0")?;
     let stepping = async {
         let started = std::time::Instant::now();
-        let mut last = step_of_rank_0(cluster, &namespace)?;
         while started.elapsed() < away {
             tokio::time::sleep(Duration::from_secs(15)).await;
             let step = step_of_rank_0(cluster, &namespace)?;

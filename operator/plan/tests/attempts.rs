@@ -333,6 +333,27 @@ fn after_a_lost_node_the_job_goes_on_elsewhere_and_keeps_the_healthy_worker() {
 }
 
 #[test]
+fn a_node_that_fell_silent_is_used_again_only_when_it_can_be_seen_whether_it_lives() {
+    let mut world = World::running();
+    for node in ["n2", "n3"] {
+        world.observed.nodes.get_mut(node).unwrap().ready = false;
+    }
+    let workers = world.status().workers.clone();
+    let Conclusion::Failed(fault) = exit(FaultKind::Infrastructure, reasons::WORKER_LOST) else {
+        unreachable!()
+    };
+    let fault = Fault { nodes: vec![workers[1].node.clone()], pods: vec![workers[1].pod.clone()], ..fault };
+    world.end_with(Conclusion::Failed(fault), vec![workers[0].pod.clone()]);
+    world.passes(50);
+    assert_eq!(world.status().attempt, Some(1), "its node may be on the way down");
+    let planned = condition(&world.status(), conditions::PLANNED).cloned().unwrap();
+    assert!(planned.message.contains("n1"), "{}", planned.message);
+    world.passes(30);
+    assert_eq!(world.status().attempt, Some(2), "it is still ready, so it lives");
+    assert_eq!(world.status().workers[1].node, "n1");
+}
+
+#[test]
 fn a_cut_off_launcher_is_waited_for_until_its_own_lease_has_ended() {
     let mut world = World::running();
     for node in ["n1", "n3"] {

@@ -11,6 +11,9 @@ use crate::validate::{ValidatedJob, Workload};
 
 /// A node is avoided for so long after a loss on it [s].
 const AVOID: Seconds = 600;
+/// A node on which a worker fell silent is not used at all for so long [s]: the control plane needs up to 50 s to see that
+/// a node is gone.
+const SUSPECT: Seconds = 60;
 /// Longest pause between attempts [s].
 const LONGEST_PAUSE: Seconds = 300;
 /// Pods are kept through a pause of at most so long [s].
@@ -55,10 +58,18 @@ impl Machine<'_> {
             let message = "a lease of the last attempt may still be valid";
             return self.wait(reasons::WAITING_FOR_LEASE, message, (until - self.now).clamp(1, 5), false);
         }
-        let avoid = self.avoided_nodes();
+        let avoid = self.avoided_nodes(AVOID);
+        let suspect = self.suspect_nodes();
         let planned = (self.input.planner)(job, &avoid).or_else(|first| {
             // A node that failed a while ago and is ready again is better than none.
-            if avoid.is_empty() { Err(first) } else { (self.input.planner)(job, &[]) }
+            if avoid == suspect { Err(first) } else { (self.input.planner)(job, &suspect) }
+        });
+        let planned = planned.map_err(|why| match suspect.as_slice() {
+            [] => why,
+            nodes => {
+                let names: Vec<&str> = nodes.iter().map(String::as_str).collect();
+                format!("{why}; not used for now, as a worker fell silent there: {}", shortest(&names))
+            }
         });
         match planned {
             Err(why) => self.wait(reasons::UNPLACEABLE, &why, 10, true),
@@ -265,9 +276,18 @@ impl Machine<'_> {
         (until > self.now).then_some(until)
     }
 
-    fn avoided_nodes(&self) -> Vec<String> {
+    /// Nodes to avoid of which nobody has said since the loss that they are alive: a worker there has fallen silent, and
+    /// the node may be found to be gone any moment.
+    fn suspect_nodes(&self) -> Vec<String> {
+        let mut nodes = self.avoided_nodes(SUSPECT);
+        nodes.retain(|node| self.status.workers.iter().any(|worker| worker.node == *node && !worker.ended));
+        nodes
+    }
+
+    /// Nodes on which there was a loss in the last `within`.
+    fn avoided_nodes(&self, within: Seconds) -> Vec<String> {
         let recent = |attempt: &&Attempt| {
-            attempt.ended_at.as_ref().is_some_and(|ended| self.now - seconds(ended) < AVOID)
+            attempt.ended_at.as_ref().is_some_and(|ended| self.now - seconds(ended) < within)
         };
         let mut nodes: Vec<String> = self
             .status
