@@ -16,6 +16,7 @@ use kube::core::DeserializeGuard;
 use kube::runtime::reflector::Store;
 use kube::{Client, ResourceExt};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::args::Args;
 use crate::launchers::{JobRef, Launchers};
@@ -39,6 +40,9 @@ pub struct Context {
     pub pods: Store<Pod>,
     /// All nodes, trimmed.
     pub nodes: Store<Node>,
+    /// Cancelled once all three caches hold what there is. The stores' own `wait_until_ready` wakes one of several
+    /// waiters only.
+    pub filled: CancellationToken,
     /// All jobs.
     known: Store<DeserializeGuard<DemJob>>,
     /// Held from the look at free cores to the written promise of them, so that no two jobs are promised the same.
@@ -127,6 +131,7 @@ impl Context {
             identity,
             pods,
             nodes,
+            filled: CancellationToken::new(),
             known,
             placing: tokio::sync::Mutex::default(),
             metrics,

@@ -67,9 +67,6 @@ pub enum Error {
     /// A pass did not come to its end.
     #[error("not done within {0:?}")]
     Overdue(Duration),
-    /// A watch ended, which happens at shutdown only.
-    #[error("the cache of {0} has ended")]
-    CacheEnded(&'static str),
     /// The API server sent an object without what every object has.
     #[error("the API server sent a job without {0}")]
     Incomplete(&'static str),
@@ -111,7 +108,7 @@ impl Error {
             Self::NotOurs { .. } => Class::Transient,
             Self::Secret { .. } => Class::Refused,
             Self::Certificate(_) | Self::Incomplete(_) | Self::Encode { .. } | Self::Planner(_) => Class::Bug,
-            Self::CacheEnded(_) | Self::Overdue(_) => Class::Transient,
+            Self::Overdue(_) => Class::Transient,
         }
     }
 

@@ -46,10 +46,9 @@ pub struct Gathered {
 /// for jobs that have not ended.
 ///
 /// # Errors
-/// When a cache has ended or the API server does not answer.
+/// When the API server does not answer.
 pub async fn gather(context: &Context, job: &DemJob) -> Result<Gathered, Error> {
-    context.pods.wait_until_ready().await.map_err(|_| Error::CacheEnded("pods"))?;
-    context.nodes.wait_until_ready().await.map_err(|_| Error::CacheEnded("nodes"))?;
+    context.filled.cancelled().await;
     let job = context.newest(job);
     let uid = job.uid().ok_or(Error::Incomplete("uid"))?;
     let namespace = job.namespace().ok_or(Error::Incomplete("namespace"))?;

@@ -193,6 +193,7 @@ async fn control(
         let ready =
             (known.wait_until_ready().await, pods.wait_until_ready().await, nodes.wait_until_ready().await);
         if let (Ok(()), Ok(()), Ok(())) = ready {
+            context.filled.cancel();
             readiness.pass("caches");
             info!(jobs = known.len(), pods = pods.len(), nodes = nodes.len(), "caches are filled");
         }

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
@@ -16,9 +17,12 @@ use dem_operator::rbac;
 use dem_plan::status::condition;
 use dem_tests::api_server::{ApiServer, Audit};
 use dem_tests::{job_from, programs, wait};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod, Secret};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -27,12 +31,13 @@ const LAUNCH: Duration = Duration::from_secs(90);
 /// Longest wait for a decision.
 const SOON: Duration = Duration::from_secs(30);
 
-/// The operator's process; ends with it.
+/// A replica of the operator; ends with this.
 struct Operator {
     child: Child,
-    user: String,
+    namespace: String,
+    /// Holds the kubeconfig and the replicas' logs.
+    folder: Arc<tempfile::TempDir>,
     log: PathBuf,
-    _folder: tempfile::TempDir,
 }
 
 impl Operator {
@@ -58,14 +63,22 @@ impl Operator {
         let mut config: Value = serde_yaml::from_str(&std::fs::read_to_string(server.kubeconfig())?)?;
         config["users"][0]["user"] = json!({"token": token.trim()});
         let folder = tempfile::tempdir()?;
-        let kubeconfig = folder.path().join("kubeconfig");
-        std::fs::write(&kubeconfig, serde_yaml::to_string(&config)?)?;
-        let log = folder.path().join("log");
+        std::fs::write(folder.path().join("kubeconfig"), serde_yaml::to_string(&config)?)?;
+        Self::replica(namespace, Arc::new(folder), 0)
+    }
+
+    /// Starts another replica beside this one.
+    fn beside(&self) -> anyhow::Result<Self> {
+        Self::replica(self.namespace.clone(), self.folder.clone(), 1)
+    }
+
+    fn replica(namespace: String, folder: Arc<tempfile::TempDir>, number: u8) -> anyhow::Result<Self> {
+        let log = folder.path().join(format!("log-{number}"));
         let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let child = Command::new(programs::ours("dem-operator")?)
-            .env("KUBECONFIG", &kubeconfig)
+            .env("KUBECONFIG", folder.path().join("kubeconfig"))
             .env("POD_NAMESPACE", &namespace)
-            .env("POD_NAME", "dem-operator-0")
+            .env("POD_NAME", format!("dem-operator-{number}"))
             .env("DEM_HTTP_ADDRESS", format!("127.0.0.1:{port}"))
             .env("DEM_LOG_FORMAT", "text")
             .args(["--poll-seconds", "1", "--progress-seconds", "1", "--worker-lease-seconds", "3"])
@@ -73,13 +86,17 @@ impl Operator {
             .stdout(File::create(&log)?)
             .stderr(File::options().append(true).open(&log)?)
             .spawn()?;
-        let user = format!("system:serviceaccount:{namespace}:dem-operator");
-        Ok(Self { child, user, log, _folder: folder })
+        Ok(Self { child, namespace, folder, log })
+    }
+
+    fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        Ok(kill(Pid::from_raw(i32::try_from(self.child.id())?), signal)?)
     }
 
     /// What the operator asked of the server so far.
     fn requests(&self, server: &ApiServer) -> anyhow::Result<Vec<Audit>> {
-        Ok(server.audit()?.into_iter().filter(|entry| entry.user.username == self.user).collect())
+        let user = format!("system:serviceaccount:{}:dem-operator", self.namespace);
+        Ok(server.audit()?.into_iter().filter(|entry| entry.user.username == user).collect())
     }
 
     fn log(&self) -> String {
@@ -554,6 +571,45 @@ async fn an_idle_cluster_sees_no_write(
     Ok(())
 }
 
+/// A leader that stands still is replaced, and writes nothing when it wakes: it ends.
+async fn a_leader_that_stands_still_is_replaced(mut leader: Operator, lab: Lab) -> anyhow::Result<()> {
+    let leases = Api::<Lease>::namespaced(lab.client.clone(), &leader.namespace);
+    let holder = async || -> anyhow::Result<String> {
+        let spec = leases.get("dem-operator").await?.spec.context("spec")?;
+        spec.holder_identity.context("nobody")
+    };
+    ensure!(holder().await? == "dem-operator-0");
+    let _kubelet = two_nodes(&lab).await?;
+    lab.job("drum", "sleep 600", json!({})).await?;
+    let running = lab.state("drum", State::Running, LAUNCH).await?.status.context("status")?;
+    let other = leader.beside()?;
+    leader.signal(Signal::SIGSTOP)?;
+    let replaced = async || match holder().await?.as_str() {
+        "dem-operator-1" => Ok(()),
+        holder => bail!("{holder} leads"),
+    };
+    wait::until_answer("the other replica leads", Duration::from_secs(40), replaced).await?;
+    // It knows the job that runs, and goes on with it.
+    lab.change("drum", json!({"suspend": true})).await?;
+    let stopped = lab.state("drum", State::Suspended, LAUNCH).await;
+    let stopped = stopped.with_context(|| format!("the new leader's log:\n{}", other.log()))?;
+    let status = stopped.status.clone().context("status")?;
+    ensure!(status.attempts.len() == running.attempts.len(), "{status:#?}");
+    leader.signal(Signal::SIGCONT)?;
+    let woken = tokio::time::Instant::now();
+    let status = loop {
+        match leader.child.try_wait()? {
+            Some(status) => break status,
+            None => ensure!(woken.elapsed() < SOON, "the old leader goes on"),
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    };
+    ensure!(!status.success(), "the old leader took the loss of its lease for a normal end");
+    ensure!(lab.jobs().get("drum").await?.resource_version() == stopped.resource_version(), "it wrote");
+    drop(other);
+    Ok(())
+}
+
 /// Grants and use are the same.
 fn the_role_is_what_is_needed(requests: &[Audit]) -> anyhow::Result<()> {
     let denied: Vec<String> = requests
@@ -623,5 +679,7 @@ async fn the_operator_on_a_real_api_server_under_its_own_role() -> anyhow::Resul
         }
     }
     ensure!(failures.is_empty(), "{}\n\noperator's log:\n{}", failures.join("\n\n"), operator.log());
+    a_leader_that_stands_still_is_replaced(operator, Lab::new(server, "leader", number + 2).await?).await?;
+    println!("a_leader_that_stands_still_is_replaced ... ok");
     Ok(())
 }
