@@ -153,6 +153,16 @@ pub fn backoff(class: Class, failures: u32, spread: f64) -> Duration {
     Duration::from_secs_f64(doubled.min(longest) * (1.0 + 0.25 * spread.clamp(0.0, 1.0)))
 }
 
+/// An error with all its causes, for a log.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |e| e.source());
+    causes.fold(error.to_string(), |said, cause| {
+        let cause = cause.to_string();
+        // Many errors of libraries repeat their cause.
+        if said.ends_with(&cause) { said } else { format!("{said}: {cause}") }
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use kube::core::Status;

@@ -16,6 +16,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::error::chain;
+
 /// Times of the election.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
@@ -106,7 +108,7 @@ impl Elector {
     /// Waits until the API server answers questions about the Lease, or until `stop`.
     pub async fn reach(&self, stop: &CancellationToken) {
         while let Err(error) = self.api.get_opt(&self.name).await {
-            warn!(%error, lease = self.name, "read the lease");
+            warn!(error = chain(&error), lease = self.name, "read the lease");
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(self.terms.retry) => {}
@@ -124,7 +126,7 @@ impl Elector {
                     return Some(epoch);
                 }
                 Ok(None) => {}
-                Err(error) => warn!(%error, lease = self.name, "acquire the lease"),
+                Err(error) => warn!(error = chain(&error), lease = self.name, "acquire the lease"),
             }
             tokio::select! {
                 () = stop.cancelled() => return None,
@@ -147,7 +149,7 @@ impl Elector {
                     warn!(lease = self.name, "another process leads");
                     return End::Lost;
                 }
-                Ok(Err(error)) => warn!(%error, lease = self.name, "renew the lease"),
+                Ok(Err(error)) => warn!(error = chain(&error), lease = self.name, "renew the lease"),
                 Err(_) => warn!(lease = self.name, "renewing the lease takes too long"),
             }
             if must_stop(self.renewed.elapsed(), &self.terms) {
@@ -172,7 +174,7 @@ impl Elector {
         let released = self.api.replace(&self.name, &params, &lease);
         match tokio::time::timeout(Duration::from_secs(3), released).await {
             Ok(Ok(_)) => info!(lease = self.name, "released"),
-            Ok(Err(error)) => warn!(%error, lease = self.name, "release the lease"),
+            Ok(Err(error)) => warn!(error = chain(&error), lease = self.name, "release the lease"),
             Err(_) => warn!(lease = self.name, "releasing the lease takes too long"),
         }
     }

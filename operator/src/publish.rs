@@ -19,7 +19,7 @@ use tracing::{info, warn};
 
 use crate::apply::{apply_object, plan_record};
 use crate::context::{Context, FIELD_MANAGER};
-use crate::error::Error;
+use crate::error::{Error, chain};
 use crate::gather::Gathered;
 use crate::metrics::{JobFigures, RunFigures};
 use crate::reconcile::Assessed;
@@ -60,7 +60,7 @@ pub async fn publish(
     for event in &assessed.decision.events {
         info!(reason = event.reason, "{}", event.message);
         if let Err(error) = record(context, job, &namespace, uid, event).await {
-            warn!(%error, reason = event.reason, "record an event");
+            warn!(error = chain(&error), reason = event.reason, "record an event");
         }
     }
     Ok(None)

@@ -20,7 +20,7 @@ use tracing::{Instrument, error, info_span, warn};
 
 use crate::apply::apply;
 use crate::context::Context;
-use crate::error::{Class, Error, backoff};
+use crate::error::{Class, Error, backoff, chain};
 use crate::gather::{self, Gathered, gather};
 use crate::placement;
 use crate::publish::publish;
@@ -152,14 +152,14 @@ pub fn error_policy(guard: Arc<DeserializeGuard<DemJob>>, error: &Error, context
     let spread = f64::from(blake3::hash(uid.as_bytes()).as_bytes()[0]) / 255.0;
     let again = backoff(class, failures, spread);
     let (namespace, name) = (guard.namespace(), guard.name_any());
-    let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+    let error = chain(error);
     match class {
         Class::Conflict => {
-            tracing::debug!(namespace, name, %error, cause, "somebody else wrote; looking again")
+            tracing::debug!(namespace, name, error, "somebody else wrote; looking again")
         }
-        Class::Transient => warn!(namespace, name, %error, cause, failures, ?again, "reconcile"),
+        Class::Transient => warn!(namespace, name, error, failures, ?again, "reconcile"),
         Class::Refused | Class::Forbidden | Class::Bug => {
-            error!(namespace, name, %error, cause, failures, ?again, "reconcile");
+            error!(namespace, name, error, failures, ?again, "reconcile");
         }
     }
     Action::requeue(again)

@@ -19,6 +19,7 @@ use tracing::{error, info, warn};
 
 use crate::args::Args;
 use crate::context::{Context, Ended};
+use crate::error::chain;
 use crate::gather;
 use crate::http::{self, Readiness};
 use crate::lease::{Elector, End, Terms};
@@ -165,7 +166,7 @@ async fn control(
         .touched_objects()
         .for_each(|event| async {
             if let Err(error) = event {
-                warn!(%error, "watch nodes");
+                warn!(error = chain(&error), "watch nodes");
             }
         });
     let jobs: Api<DeserializeGuard<DemJob>> = match args.watch_namespace.as_str() {
@@ -209,7 +210,7 @@ async fn control(
         controller.run(reconcile::reconcile, reconcile::error_policy, context.clone()).for_each(|result| {
             // Failures of a reconcile are logged by `error_policy`.
             if let Err(error @ controller::Error::QueueError(_)) = result {
-                warn!(%error, "watch jobs or pods");
+                warn!(error = chain(&error), "watch jobs or pods");
             }
             std::future::ready(())
         });
