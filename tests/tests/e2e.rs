@@ -481,11 +481,11 @@ async fn a_paused_node_that_wakes_changes_nothing() -> anyhow::Result<()> {
 }
 
 /// Sends a signal to a worker pod's agent alone, from its node.
-fn signal_agent(namespace: &TestNamespace, pod: &str, node: &str, signal: &str) -> anyhow::Result<()> {
-    let uid = namespace.kubectl(&["get", "pod", pod, "-o", "jsonpath={.metadata.uid}"])?;
+fn signal_agent(pod: &str, node: &str, signal: &str) -> anyhow::Result<()> {
+    // A pod's name is its host name; not every node's cgroups tell its pods apart.
     let script = format!(
-        "for p in $(pgrep -f 'dem-agent worker'); do grep -q '{}' /proc/$p/cgroup && kill -{signal} $p && echo $p; done; true",
-        uid.replace('-', ".")
+        "for p in $(pgrep -f 'dem-agent worker'); do \
+         grep -qx {pod} /proc/$p/root/etc/hostname && kill -{signal} $p && echo $p; done; true"
     );
     let signalled = Cluster::shared().docker(&["exec", node, "sh", "-c", &script])?;
     anyhow::ensure!(signalled.lines().count() == 1, "agents of {pod} on {node}: {signalled:?}");
@@ -497,8 +497,8 @@ fn signal_agent(namespace: &TestNamespace, pod: &str, node: &str, signal: &str) 
 async fn ranks_below_a_stopped_agent_change_nothing() -> anyhow::Result<()> {
     wakes_and_changes_nothing(
         "stopped",
-        |namespace, pod, node| signal_agent(namespace, pod, node, "STOP"),
-        |namespace, pod, node| signal_agent(namespace, pod, node, "CONT"),
+        |_, pod, node| signal_agent(pod, node, "STOP"),
+        |_, pod, node| signal_agent(pod, node, "CONT"),
     )
     .await
 }
